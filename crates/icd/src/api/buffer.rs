@@ -3,7 +3,7 @@
 use super::Caller;
 use crate::core::callback::Opaque;
 use crate::core::context::Context;
-use crate::core::memory::{Memory, New, HOST_POINTER_FLAGS};
+use crate::core::memory::{Memory, MemoryParameters, HOST_POINTER_FLAGS};
 use crate::core::svm;
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -94,7 +94,7 @@ fn create(
     } else {
         Some(caller.slice(size, host_ptr.cast::<u8>(), CL_INVALID_HOST_PTR)?)
     };
-    let new = New {
+    let parameters = MemoryParameters {
         context,
         kind: CL_MEM_OBJECT_BUFFER,
         flags,
@@ -106,7 +106,7 @@ fn create(
         pipe: None,
         properties: list,
     };
-    Ok(Memory::buffer(new, contents)?.give())
+    Ok(Memory::buffer(parameters, contents)?.give())
 }
 
 #[no_mangle]
@@ -212,7 +212,7 @@ pub unsafe extern "C" fn clCreateSubBuffer(
             0 => 0,
             pointer => pointer + region.origin,
         };
-        let new = New {
+        let parameters = MemoryParameters {
             context: parent.context.clone(),
             kind: CL_MEM_OBJECT_BUFFER,
             flags,
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn clCreateSubBuffer(
             pipe: None,
             properties: Vec::new(),
         };
-        Ok(Memory::buffer(new, None)?.give())
+        Ok(Memory::buffer(parameters, None)?.give())
     })
 }
 

@@ -2,7 +2,7 @@
 
 use super::program::{attached, devices_of};
 use super::Caller;
-use crate::core::build::{Job, Then};
+use crate::core::build::{BuildCallback, Job};
 use crate::core::context::Context;
 use crate::core::device::Device;
 use crate::core::object::{Object, Ref};
@@ -306,7 +306,11 @@ fn compiler(program: &Program, devices: &[usize], param: i32, missing: i32) -> R
 }
 
 /// The application's callback, with the program kept alive until it has run.
-fn then(program: &Object<Program>, notify: Notify, user_data: *mut c_void) -> Option<Then> {
+fn then(
+    program: &Object<Program>,
+    notify: Notify,
+    user_data: *mut c_void,
+) -> Option<BuildCallback> {
     let notify = notify?;
     let (program, user_data) = (program.share(), user_data as usize);
     Some(Box::new(move || {

@@ -223,7 +223,7 @@ fn on_device(
     Ok((device, replicas))
 }
 
-/// What came with the build or, where it did not, the driver's answer.
+/// The value that came with the build or, without one, the driver's answer.
 fn work_group(device: &Device, replicas: &[&Replica], param: u32) -> Result<Vec<u8>, i32> {
     let one = |replica: &&Replica| match replica.work_group(param) {
         Some(bytes) => Ok(bytes.to_vec()),

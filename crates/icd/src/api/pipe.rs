@@ -2,7 +2,7 @@
 
 use crate::core::context::Context;
 use crate::core::lost;
-use crate::core::memory::{Memory, New};
+use crate::core::memory::{Memory, MemoryParameters};
 use baltra_opencl::*;
 use baltra_wire::{Control, PipeShape};
 use std::ffi::c_void;
@@ -49,7 +49,7 @@ pub unsafe extern "C" fn clCreatePipe(
             packet_bytes: pipe_packet_size,
             packets: pipe_max_packets,
         };
-        let new = New {
+        let parameters = MemoryParameters {
             context,
             kind: CL_MEM_OBJECT_PIPE,
             flags: if flags == 0 { allowed } else { flags },
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn clCreatePipe(
             pipe: Some(shape),
             properties: Vec::new(),
         };
-        let pipe = Memory::create(new, move |member, _, id| {
+        let pipe = Memory::create(parameters, move |member, _, id| {
             let control = Control::Pipe {
                 id,
                 context: member.id,

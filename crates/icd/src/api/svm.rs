@@ -8,7 +8,7 @@ use crate::core::event::Waits;
 use crate::core::map::{nothing, wants_contents};
 use crate::core::object::Object;
 use crate::core::queue::{Queue, Submission};
-use crate::core::svm::{self, Place};
+use crate::core::svm::{self, RangeKind};
 use crate::core::transfer::{Span, Transfer};
 use baltra_opencl::*;
 use baltra_wire::{Direction, Operation};
@@ -175,7 +175,7 @@ pub unsafe extern "C" fn clEnqueueSVMMemcpy(
             return nothing(&t);
         }
         let here = |span: Span| svm::place(&queue.context, span.start, size);
-        let shadow = Some(Place::Shadow);
+        let shadow = Some(RangeKind::Shadow);
         match (here(to) == shadow, here(from) == shadow) {
             (false, false) => t.local(move || copy(from.start as _, to.start as _, size)),
             (true, false) => write(t, from, to.start),
@@ -256,7 +256,7 @@ pub unsafe extern "C" fn clEnqueueSVMMemFill(
         if size == 0 {
             return nothing(&t);
         }
-        if svm::place(&queue.context, address, size) == Some(Place::Shadow) {
+        if svm::place(&queue.context, address, size) == Some(RangeKind::Shadow) {
             let operation = Operation::SvmFill {
                 address: address as u64,
                 pattern,
@@ -304,12 +304,12 @@ pub unsafe extern "C" fn clEnqueueSVMMap(
         };
         let address = svm_ptr as usize;
         let place = svm::place(&queue.context, address, size);
-        if place == Some(Place::Shadow) && wants_contents(flags) {
+        if place == Some(RangeKind::Shadow) && wants_contents(flags) {
             read(t, address, Span::new(svm_ptr, size))?;
         } else {
             nothing(&t)?;
         }
-        if place == Some(Place::Shadow) {
+        if place == Some(RangeKind::Shadow) {
             svm::mapped(address, size, flags);
         }
         Ok(())
@@ -352,7 +352,7 @@ fn unmap(
     };
     let writes = (CL_MAP_WRITE | CL_MAP_WRITE_INVALIDATE_REGION) as u64;
     match svm::place(&queue.context, address, 1) {
-        Some(Place::Shadow) => match svm::unmapped(address) {
+        Some(RangeKind::Shadow) => match svm::unmapped(address) {
             Some((len, flags)) if flags & writes != 0 => {
                 let from = Span {
                     start: address,

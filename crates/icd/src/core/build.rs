@@ -85,7 +85,7 @@ pub enum Job<'a> {
 }
 
 /// Called when all sessions have answered.
-pub type Then = Box<dyn FnOnce() + Send>;
+pub type BuildCallback = Box<dyn FnOnce() + Send>;
 
 /// The answers of a job's sessions as they come.
 pub struct Gathering {
@@ -116,7 +116,7 @@ struct Shared {
     program: Ref<Program>,
     gathering: Mutex<Gathering>,
     ended: Condvar,
-    then: Mutex<Option<Then>>,
+    then: Mutex<Option<BuildCallback>>,
 }
 
 impl Shared {
@@ -145,7 +145,7 @@ impl Program {
         devices: &[usize],
         options: &str,
         job: &Job<'_>,
-        then: Option<Then>,
+        then: Option<BuildCallback>,
     ) -> Result<(), i32> {
         self.begin(devices, options)?;
         let members: Vec<usize> = self

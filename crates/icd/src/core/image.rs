@@ -3,7 +3,7 @@
 use crate::core::context::{Context, Member};
 use crate::core::layout::{ImageLimits, Layout};
 use crate::core::lost;
-use crate::core::memory::{Memory, New, HOST_FLAGS};
+use crate::core::memory::{Memory, MemoryParameters, HOST_FLAGS};
 use crate::core::object::{Object, Ref};
 use crate::core::pixel::copy_box;
 use baltra_opencl::*;
@@ -82,7 +82,7 @@ impl Plan {
             }
             Ok(())
         };
-        let new = New {
+        let parameters = MemoryParameters {
             context,
             kind: shape.kind as i32,
             flags,
@@ -94,7 +94,7 @@ impl Plan {
             pipe: None,
             properties,
         };
-        Memory::create(new, make)
+        Memory::create(parameters, make)
     }
 }
 
@@ -179,7 +179,7 @@ pub fn formats(context: &Context, flags: u64, kind: u32) -> Result<Vec<ImageForm
         let known = described.find(|(k, f, _)| *k == kind && *f == flags);
         let bytes = match known {
             Some((_, _, bytes)) => bytes.clone(),
-            None => ask(member, flags, kind)?,
+            None => query_formats(member, flags, kind)?,
         };
         let here: Vec<ImageFormat> = bytes.chunks_exact(8).map(unpack).collect();
         if context.pooled && at != context.home() {
@@ -195,7 +195,7 @@ pub fn formats(context: &Context, flags: u64, kind: u32) -> Result<Vec<ImageForm
     Ok(all)
 }
 
-fn ask(member: &Member, flags: u64, kind: u32) -> Result<Vec<u8>, i32> {
+fn query_formats(member: &Member, flags: u64, kind: u32) -> Result<Vec<u8>, i32> {
     let query = Query::ImageFormats {
         context: member.id,
         flags,

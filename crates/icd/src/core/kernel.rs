@@ -1,7 +1,7 @@
 //! Kernels: arguments are kept here, checked and encoded, until a launch sends them.
 
 use crate::core::args::ArgTable;
-use crate::core::launch::{Doubt, Group};
+use crate::core::launch::{Group, RefusalRisk};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref, WeakRef};
@@ -298,9 +298,9 @@ impl Replica {
         }
     }
 
-    /// Whether the driver has run a launch with this doubt.
-    pub fn has_run(&self, doubt: Doubt) -> bool {
-        let Doubt::Group(group) = doubt else {
+    /// Whether the driver has run a launch with this risk.
+    pub fn has_run(&self, risk: RefusalRisk) -> bool {
+        let RefusalRisk::Group(group) = risk else {
             return false;
         };
         let run = self.run.locked();

@@ -25,12 +25,12 @@ pub struct Space {
     /// The launch violates the specification, or exceeds the limits that the driver reports for the
     /// kernel and the device. Drivers run some of these launches anyway (NVIDIA's reports 256
     /// work-items where 1,024 run).
-    pub doubt: Option<Doubt>,
+    pub risk: Option<RefusalRisk>,
 }
 
 /// The part of a launch that a driver may refuse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Doubt {
+pub enum RefusalRisk {
     /// The group. A driver that has run a kernel with it runs it again.
     Group(Group),
     /// The offset, or a lack of work-items.
@@ -60,8 +60,8 @@ pub struct Bounds {
 }
 
 impl Space {
-    /// Refuses launches that no driver can run. Where drivers differ, [`Space::doubt`] is set and the
-    /// driver decides.
+    /// Refuses launches that no driver can run. Where drivers differ, [`Space::risk`] is set and
+    /// the driver decides.
     pub fn new(
         offset: Option<&[usize]>,
         global: &[usize],
@@ -74,7 +74,7 @@ impl Space {
             offset: [0; 3],
             global: [1; 3],
             local: [0; 3],
-            doubt: None,
+            risk: None,
         };
         let last = u64::MAX >> (64 - bounds.address_bits.clamp(1, 64));
         for axis in 0..dimensions {
@@ -87,7 +87,7 @@ impl Space {
             // "CL_INVALID_GLOBAL_WORK_SIZE if … any of the values specified in global_work_size …
             // are 0" before OpenCL 2.1; later there is nothing to run. Drivers differ.
             if space.global[axis] == 0 {
-                space.doubt = Some(Doubt::Other);
+                space.risk = Some(RefusalRisk::Other);
             }
             // "CL_INVALID_GLOBAL_OFFSET if the value specified in global_work_size + the
             // corresponding values in global_work_offset for any dimensions is greater than the
@@ -95,7 +95,7 @@ impl Space {
             space.offset[axis] = offset.map_or(0, |o| o[axis]) as u64;
             let end = space.offset[axis].checked_add(space.global[axis]);
             if end.is_none_or(|end| end > last) {
-                space.doubt = Some(Doubt::Other);
+                space.risk = Some(RefusalRisk::Other);
             }
         }
         // Drivers treat a group of zeros as unspecified, or crash. The specification does not define it.
@@ -110,8 +110,8 @@ impl Space {
                 space.local[axis] = n as u64;
             }
         }
-        if space.doubt.is_none() {
-            space.doubt = space.group(bounds).map(Doubt::Group);
+        if space.risk.is_none() {
+            space.risk = space.group(bounds).map(RefusalRisk::Group);
         }
         Ok(space)
     }
@@ -173,7 +173,7 @@ impl Kernel {
         event_ret: *mut cl_event,
     ) -> Result<(), i32> {
         let (at, replica) = self.at_queue(queue)?;
-        if space.doubt.is_some_and(|doubt| !replica.has_run(doubt)) {
+        if space.risk.is_some_and(|risk| !replica.has_run(risk)) {
             return self.launch_and_see(queue, command, space, waits, event_ret);
         }
         let mut args = self.args();
@@ -195,7 +195,7 @@ impl Kernel {
     }
 }
 
-/// The kernel's access to an argument's memory object, as far as its declaration says: a pointer to
+/// The kernel's access to an argument's memory object, by its declaration: a pointer to
 /// constant memory or to `const`, or an image that is only read, leaves the replicas of other
 /// sessions valid.
 fn access(memory: &Memory, arg: &KernelArg) -> Access {
@@ -223,7 +223,7 @@ impl Kernel {
         event_ret: *mut cl_event,
     ) -> Result<(), i32> {
         let certain = Space {
-            doubt: None,
+            risk: None,
             ..*space
         };
         if !queue.runs_by_itself() {
@@ -236,7 +236,7 @@ impl Kernel {
         given.flush();
         let status = given.wait();
         if status >= 0 {
-            if let Some(Doubt::Group(group)) = space.doubt {
+            if let Some(RefusalRisk::Group(group)) = space.risk {
                 let (_, replica) = self.at_queue(queue)?;
                 replica.remember(group);
             }
@@ -301,7 +301,7 @@ mod tests {
     fn doubtful(global: &[usize], local: Option<&[usize]>, bounds: &Bounds) -> bool {
         Space::new(None, global, local, bounds)
             .unwrap()
-            .doubt
+            .risk
             .is_some()
     }
 
@@ -316,9 +316,9 @@ mod tests {
 
     #[test]
     fn a_group_that_has_run_evenly_may_still_be_refused_unevenly() {
-        let doubt = |global| with_local(&[global], &[512], &BOUNDS).unwrap().doubt;
-        assert_eq!(doubt(512), doubt(1024));
-        assert_ne!(doubt(1024), doubt(1000));
+        let risk = |global| with_local(&[global], &[512], &BOUNDS).unwrap().risk;
+        assert_eq!(risk(512), risk(1024));
+        assert_ne!(risk(1024), risk(1000));
     }
 
     #[test]
@@ -336,7 +336,7 @@ mod tests {
         };
         let space = Space::new(None, &[16, 8], None, &bounds).unwrap();
         assert_eq!(space.local, [0; 3]);
-        assert!(space.doubt.is_some());
+        assert!(space.risk.is_some());
         assert!(!doubtful(&[16, 8], Some(&[8, 4]), &bounds));
         assert!(doubtful(&[16, 8], Some(&[4, 8]), &bounds));
         // In one dimension the others have one work-item, where four are demanded.
@@ -357,12 +357,15 @@ mod tests {
         };
         let space = |offset, global| Space::new(Some(&[offset]), &[global], None, &bounds);
         assert_eq!(space(0, 1 << 33), Err(CL_INVALID_GLOBAL_WORK_SIZE));
-        let doubt = |offset, global, bounds: &Bounds| {
+        let risk = |offset, global, bounds: &Bounds| {
             let space = Space::new(Some(&[offset]), &[global], None, bounds);
-            space.unwrap().doubt
+            space.unwrap().risk
         };
-        assert_eq!(doubt(8, 2, &bounds), None);
-        assert_eq!(doubt(u32::MAX as usize, 2, &bounds), Some(Doubt::Other));
-        assert_eq!(doubt(usize::MAX, 2, &BOUNDS), Some(Doubt::Other));
+        assert_eq!(risk(8, 2, &bounds), None);
+        assert_eq!(
+            risk(u32::MAX as usize, 2, &bounds),
+            Some(RefusalRisk::Other)
+        );
+        assert_eq!(risk(usize::MAX, 2, &BOUNDS), Some(RefusalRisk::Other));
     }
 }

@@ -61,7 +61,7 @@ impl Replica {
 }
 
 /// Parameters of a memory object.
-pub struct New {
+pub struct MemoryParameters {
     /// The context.
     pub context: Ref<Context>,
     /// `CL_MEM_OBJECT_…`
@@ -128,8 +128,11 @@ impl Class for Memory {
 
 impl Memory {
     /// A buffer or sub-buffer; a buffer's first contents are copied from `contents`.
-    pub fn buffer(new: New, contents: Option<&[u8]>) -> Result<Ref<Memory>, i32> {
-        let memory = Memory::with(new, None);
+    pub fn buffer(
+        parameters: MemoryParameters,
+        contents: Option<&[u8]>,
+    ) -> Result<Ref<Memory>, i32> {
+        let memory = Memory::with(parameters, None);
         // A context of one session creates immediately, so that this call returns an error.
         let home = memory.context.home();
         if memory.context.members.len() == 1 || contents.is_some() || memory.is_askew() {
@@ -143,10 +146,10 @@ impl Memory {
 
     /// An object that `make` creates in a member's session, immediately in the first member's.
     pub fn create(
-        new: New,
+        parameters: MemoryParameters,
         make: impl Fn(&Member, usize, Id) -> Result<(), i32> + Send + Sync + 'static,
     ) -> Result<Ref<Memory>, i32> {
-        let memory = Memory::with(new, Some(Box::new(make)));
+        let memory = Memory::with(parameters, Some(Box::new(make)));
         let home = memory.context.home();
         memory.replica(home, None)?;
         memory.coherence.lock().expect("no panic").hold_only(home);
@@ -166,19 +169,19 @@ impl Memory {
         memory
     }
 
-    fn with(new: New, make: Option<Make>) -> Memory {
-        let members = new.context.members.len();
+    fn with(parameters: MemoryParameters, make: Option<Make>) -> Memory {
+        let members = parameters.context.members.len();
         Memory {
-            context: new.context,
-            kind: new.kind,
-            flags: new.flags,
-            size: new.size,
-            host_ptr: new.host_ptr,
-            parent: new.parent,
-            origin: new.origin,
-            image: new.image,
-            pipe: new.pipe,
-            properties: new.properties,
+            context: parameters.context,
+            kind: parameters.kind,
+            flags: parameters.flags,
+            size: parameters.size,
+            host_ptr: parameters.host_ptr,
+            parent: parameters.parent,
+            origin: parameters.origin,
+            image: parameters.image,
+            pipe: parameters.pipe,
+            properties: parameters.properties,
             maps: Mutex::default(),
             coherence: Mutex::default(),
             replicas: (0..members).map(|_| OnceLock::new()).collect(),

@@ -1,4 +1,4 @@
-//! What an OpenCL handle points to.
+//! The objects that OpenCL handles point to.
 
 use crate::core::process::generation;
 use crate::dispatch;

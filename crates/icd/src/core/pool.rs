@@ -165,10 +165,10 @@ fn speed(device: &Device) -> f64 {
     units as f64 * clock as f64
 }
 
-/// A queue's place on a device of the pool, until it is dropped.
-pub struct Place(usize);
+/// The assignment of a queue to a device of the pool, until it is dropped.
+pub struct DeviceAssignment(usize);
 
-impl Drop for Place {
+impl Drop for DeviceAssignment {
     fn drop(&mut self) {
         let mut queues = process::current().pooled_queues.locked();
         queues[self.0] = queues[self.0].saturating_sub(1);
@@ -189,7 +189,11 @@ fn least(
 impl Pool {
     /// The member of `context` for a new queue: the one with the fewest queues for its weight among
     /// those that have not been lost.
-    pub fn place(&self, context: &Context, pool: &Object<Device>) -> Option<(usize, Place)> {
+    pub fn place(
+        &self,
+        context: &Context,
+        pool: &Object<Device>,
+    ) -> Option<(usize, DeviceAssignment)> {
         let mut queues = process::current().pooled_queues.locked();
         queues.resize(self.devices.len(), 0);
         let members = context.members_of(pool).filter(|m| !context.is_gone(*m));
@@ -203,7 +207,7 @@ impl Pool {
         });
         let (member, at) = least(&queues, &self.weights, places)?;
         queues[at] += 1;
-        Some((member, Place(at)))
+        Some((member, DeviceAssignment(at)))
     }
 
     /// The pool's answer to `clGetDeviceInfo`; `None`: it has none.
@@ -399,7 +403,7 @@ mod tests {
         ];
         let pool = |text: &str| form(&all, text).map(|pool| pool.map(|p| p.weights));
         assert_eq!(pool(" "), Ok(None));
-        // What is known of the devices is their weight where none is given.
+        // The weights of devices without a given weight are computed from their properties.
         assert_eq!(pool("2"), Ok(Some(vec![8.0, 4.0])));
         assert_eq!(pool("b=3, west/a, a=0.5"), Ok(Some(vec![3.0, 4.0, 0.5])));
         for refused in ["0", "4", "c", "b,b", "a=", "a=0", "a=-1", "a=inf", ","] {

@@ -13,7 +13,7 @@ use crate::core::event::{Event, Held, Times, Waits};
 use crate::core::lost;
 use crate::core::memory::Memory;
 use crate::core::object::{Class, Object, Ref};
-use crate::core::pool::Place;
+use crate::core::pool::DeviceAssignment;
 use crate::core::transfer::Target;
 use baltra_opencl::*;
 use baltra_ring::Locked;
@@ -56,7 +56,7 @@ pub struct Use<'a> {
     pub access: Access,
 }
 
-/// What a command of the queue depends on, in addition to its own host part.
+/// The dependencies of a command of the queue, in addition to its own host part.
 #[derive(Clone)]
 enum Behind {
     /// An event with a host part.
@@ -87,7 +87,7 @@ pub struct Queue {
     /// The member that has its session; on a pool it is one of several.
     pub member: usize,
     /// On a pool, what counts it as one of that member's.
-    _place: Option<Place>,
+    _assignment: Option<DeviceAssignment>,
     /// `cl_command_queue_properties`
     pub properties: u64,
     /// `CL_QUEUE_PROPERTIES_ARRAY`
@@ -135,7 +135,7 @@ impl Queue {
             context,
             device,
             member,
-            _place: place.take().map(|(_, place)| place),
+            _assignment: place.take().map(|(_, assignment)| assignment),
             channel,
             properties,
             property_list,

@@ -126,7 +126,7 @@ fn with_causes(error: &dyn std::error::Error) -> String {
 
 /// Whether `BALTRA_DEVICE` (names or `node/name`, separated by commas; empty: all) selects a
 /// device.
-fn wanted(list: &str, node: &str, name: &str) -> bool {
+fn is_selected(list: &str, node: &str, name: &str) -> bool {
     let mut entries = list.split(',').map(str::trim).filter(|e| !e.is_empty());
     let means = |entry: &str| match entry.rsplit_once('/') {
         Some((at, device)) => at == node && device == name,
@@ -148,7 +148,7 @@ pub fn list() -> Vec<Offer> {
                 let node = &node;
                 let (devices, left): (Vec<_>, Vec<_>) = std::mem::take(&mut welcome.devices)
                     .into_iter()
-                    .partition(|d| wanted(&named, node, &d.name));
+                    .partition(|d| is_selected(&named, node, &d.name));
                 others.extend(left.into_iter().map(|d| format!("{node}/{}", d.name)));
                 offers.push(Offer {
                     node: welcome.node,
@@ -168,14 +168,14 @@ pub fn list() -> Vec<Offer> {
 }
 
 /// A session, while one is open.
-type Place = Arc<Mutex<Option<Arc<Session>>>>;
+type SessionSlot = Arc<Mutex<Option<Arc<Session>>>>;
 
 /// The process's sessions, by endpoint and device.
 #[derive(Default)]
-pub struct Sessions(Mutex<HashMap<(String, String), Place>>);
+pub struct Sessions(Mutex<HashMap<(String, String), SessionSlot>>);
 
 impl Sessions {
-    fn place(&self, endpoint: &Endpoint, device: &str) -> Place {
+    fn place(&self, endpoint: &Endpoint, device: &str) -> SessionSlot {
         let mut all = self.0.locked();
         let place = all.entry((endpoint.to_string(), device.to_owned()));
         place.or_default().clone()
@@ -281,13 +281,13 @@ fn print(text: &[u8]) {
 
 #[cfg(test)]
 mod tests {
-    use super::wanted;
+    use super::is_selected;
 
     #[test]
     fn a_device_is_meant_by_its_name_anywhere_or_at_its_node() {
-        assert!(wanted("", "east", "cpu0") && wanted(" ", "east", "cpu0"));
-        assert!(wanted("cpu0", "east", "cpu0") && !wanted("cpu0", "east", "cpu1"));
-        assert!(wanted("west/cpu0, east/cpu0", "east", "cpu0"));
-        assert!(!wanted("west/cpu0,cpu1", "east", "cpu0"));
+        assert!(is_selected("", "east", "cpu0") && is_selected(" ", "east", "cpu0"));
+        assert!(is_selected("cpu0", "east", "cpu0") && !is_selected("cpu0", "east", "cpu1"));
+        assert!(is_selected("west/cpu0, east/cpu0", "east", "cpu0"));
+        assert!(!is_selected("west/cpu0,cpu1", "east", "cpu0"));
     }
 }

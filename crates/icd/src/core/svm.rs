@@ -280,7 +280,7 @@ pub fn has(context: &Object<Context>, address: usize) -> bool {
 
 /// Classification of a range of addresses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum RangeKind {
     /// Shared pages: this side reads and writes them as the device does.
     Shared,
     /// The device's, with a shadow here.
@@ -288,12 +288,12 @@ pub enum Place {
 }
 
 /// The region of a range; `None`: the application's own memory.
-pub fn place(context: &Object<Context>, address: usize, len: usize) -> Option<Place> {
+pub fn place(context: &Object<Context>, address: usize, len: usize) -> Option<RangeKind> {
     let all = regions();
     let (_, region) = containing(&all, context, address, len)?;
     Some(match region.block {
-        Some(_) => Place::Shared,
-        None => Place::Shadow,
+        Some(_) => RangeKind::Shared,
+        None => RangeKind::Shadow,
     })
 }
 

@@ -10,7 +10,7 @@ use std::time::Duration;
 /// Maximum number of threads; further jobs wait. A job waits for the device only, never for another
 /// job, so that any number of threads makes progress.
 const WORKERS_MAX: usize = 4;
-/// How long a thread without work is kept.
+/// Time for which a thread without work is kept.
 const IDLE: Duration = Duration::from_secs(2);
 
 type Job = Box<dyn FnOnce() + Send>;
