@@ -104,7 +104,7 @@ impl fmt::Display for Field {
 /// A bitstream image, or a program binary.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct Accelerator {
-    /// Its name for display.
+    /// Name for display.
     pub name: String,
     /// SHA-256 of the image, hexadecimal. Empty: unknown, as for a planned accelerator that has not
     /// been uploaded.
@@ -186,7 +186,7 @@ pub enum QueryError {
     NoValue {
         /// The term as written.
         term: String,
-        /// Its position.
+        /// Position of the term.
         at: usize,
     },
     /// An unknown field.
@@ -194,7 +194,7 @@ pub enum QueryError {
     UnknownField {
         /// The field as written.
         field: String,
-        /// Its position.
+        /// Position of the field.
         at: usize,
     },
     /// A field with two terms.
@@ -386,7 +386,7 @@ impl Query {
     }
 
     /// Whether an accelerator matches, by name or digest; any does without an accelerator term.
-    pub fn wants(&self, accelerator: &Accelerator) -> bool {
+    pub fn accepts_accelerator(&self, accelerator: &Accelerator) -> bool {
         self.term(Field::Accelerator).is_none_or(|pattern| {
             pattern.matches(&accelerator.name, true)
                 || (!accelerator.digest.is_empty()

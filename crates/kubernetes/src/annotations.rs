@@ -80,16 +80,16 @@ pub enum Error {
 }
 
 /// Whether annotations request a device.
-pub fn asks(annotations: &BTreeMap<String, String>) -> bool {
+pub fn requests_device(annotations: &BTreeMap<String, String>) -> bool {
     annotations
         .keys()
         .any(|k| k.starts_with(PREFIX) || k.starts_with(BLASTFUNCTION))
 }
 
 /// The annotations of a request, to be copied into a Pod template.
-pub fn asking(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
-    let asks = |k: &&String| k.starts_with(PREFIX) || k.starts_with(BLASTFUNCTION);
-    let keys = annotations.keys().filter(asks);
+pub fn request_annotations(annotations: &BTreeMap<String, String>) -> BTreeMap<String, String> {
+    let is_of_request = |k: &&String| k.starts_with(PREFIX) || k.starts_with(BLASTFUNCTION);
+    let keys = annotations.keys().filter(is_of_request);
     keys.map(|k| (k.clone(), annotations[k].clone())).collect()
 }
 

@@ -38,7 +38,7 @@ pub enum Error {
     NotThese {
         /// The namespace.
         namespace: String,
-        /// What differs.
+        /// The field that differs.
         field: &'static str,
         /// The permitted value.
         allowed: String,

@@ -92,7 +92,7 @@ pub struct DeviceStatus {
 #[serde(rename_all = "camelCase", default)]
 pub struct AcceleratorSpec {}
 
-/// Where an accelerator is loaded.
+/// The boards on which an accelerator is loaded.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AcceleratorStatus {

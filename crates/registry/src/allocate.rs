@@ -205,7 +205,7 @@ pub struct Request<'a> {
     pub pooled: bool,
     /// The node that the instance runs on, if it is decided.
     pub node: Option<&'a str>,
-    /// How the instance's node restricts the devices.
+    /// The restriction of the devices by the instance's node.
     pub locality: Locality,
     /// Devices that must not be allocated, because the instance is moved away from them.
     pub except: &'a [DeviceId],
@@ -351,13 +351,13 @@ impl Requirement<'_> {
 /// shares and nothing indicates that its runtime accepts the accelerator.
 pub(crate) fn foreign(snapshot: &Snapshot, query: &Query, device: &Device) -> Option<Reason> {
     query.term(Field::Accelerator)?;
-    let holds = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
+    let holds = |r: &Region| r.holds().is_some_and(|a| query.accepts_accelerator(a));
     if device.regions.iter().any(holds) {
         return None;
     }
     let mut target = None;
     for stored in &snapshot.stored {
-        if !query.wants(&stored.accelerator) {
+        if !query.accepts_accelerator(&stored.accelerator) {
             continue;
         }
         match stored.is_for(device) {

@@ -36,7 +36,7 @@ pub(crate) fn allocate(
     let mut repeated = false;
     let decided = registry.change(
         |state| {
-            let wanted = wanted(state, &request, name.clone(), lease_s, created_at_s)?;
+            let wanted = checked_request(state, &request, name.clone(), lease_s, created_at_s)?;
             if let Some(before) = state.image().instances.get(&name) {
                 if before.tenant != wanted.tenant {
                     return Err(Failure::AlreadyExists.status(format!(
@@ -108,7 +108,7 @@ fn made_up() -> Result<String, Status> {
 }
 
 /// A checked request, merged with the settings of its function and its pool.
-fn wanted(
+fn checked_request(
     state: &State,
     request: &proto::AllocateRequest,
     name: String,
@@ -451,7 +451,7 @@ pub(crate) fn renew(
     let steady = {
         let mut state = registry.live();
         let instance = state.image().instances.get(name).ok_or_else(unknown)?;
-        let steady = !wants_others(&state, instance, &request.except)
+        let steady = !needs_other_devices(&state, instance, &request.except)
             && request.lease_s.is_none_or(|s| s == instance.lease_s);
         state.renewed(name);
         steady
@@ -501,7 +501,7 @@ fn is_draining(state: &State, a: &AssignmentRecord) -> bool {
     device.is_some_and(|(_, _, d)| d.draining)
 }
 
-fn wants_others(state: &State, instance: &InstanceRecord, except: &[String]) -> bool {
+fn needs_other_devices(state: &State, instance: &InstanceRecord, except: &[String]) -> bool {
     let mut devices = instance.devices.iter();
     instance.devices.is_empty()
         || devices.any(|a| except.contains(&device_id(&a.node, &a.device)) || is_draining(state, a))

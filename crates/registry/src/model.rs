@@ -154,14 +154,14 @@ impl Device {
             || self
                 .regions
                 .iter()
-                .any(|r| r.holds().is_some_and(|a| query.wants(a)))
+                .any(|r| r.holds().is_some_and(|a| query.accepts_accelerator(a)))
     }
 
     /// The first region with the requested accelerator; `None` also if none is requested or the
     /// device holds programs of many tenants.
     pub fn region_for(&self, query: &Query) -> Option<usize> {
         query.term(Field::Accelerator).filter(|_| self.exclusive)?;
-        let wanted = |r: &Region| r.holds().is_some_and(|a| query.wants(a));
+        let wanted = |r: &Region| r.holds().is_some_and(|a| query.accepts_accelerator(a));
         self.regions.iter().position(wanted)
     }
 }
@@ -187,7 +187,7 @@ impl query::Device for Device {
     }
 }
 
-/// Where an instance's devices may be.
+/// The places where an instance's devices may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Locality {

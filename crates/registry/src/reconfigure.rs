@@ -134,7 +134,7 @@ fn validate(
         digest: request.digest.clone(),
     };
     let demand = state.demand(instance);
-    if !demand.query.wants(&accelerator) {
+    if !demand.query.accepts_accelerator(&accelerator) {
         let wanted = demand.query.term(Field::Accelerator);
         return refuse(format!(
             "instance '{}' requires accelerator={}, not '{}' ({})",

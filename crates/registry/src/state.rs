@@ -362,7 +362,11 @@ impl State {
     /// Whether a node's store has an accelerator that a query selects.
     pub fn has_stored(&self, node: &str, query: &Query) -> bool {
         let live = self.live.get(node);
-        live.is_some_and(|n| n.stored.iter().any(|s| query.wants(&s.accelerator)))
+        live.is_some_and(|n| {
+            n.stored
+                .iter()
+                .any(|s| query.accepts_accelerator(&s.accelerator))
+        })
     }
 
     fn index_stored(&mut self) {

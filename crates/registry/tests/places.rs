@@ -169,7 +169,7 @@ async fn a_session_that_has_moved_takes_its_instance_along() {
     place(&c, moved("app", "n2/a", "n1/b")).await.unwrap();
     assert_eq!(places(&instance(&c, "app").await), ["n1/b"]);
 
-    // What a node reports is checked.
+    // A node's report is checked.
     let refused = |report: SessionPlacedRequest| {
         let c = c.clone();
         async move { place(&c, report).await.unwrap_err().code() }

@@ -84,7 +84,7 @@ fn accelerators_match_by_name_or_digest() {
         ("accelerator=mm", false),
         ("vendor=Intel*", true),
     ] {
-        assert_eq!(query(text).wants(&sobel), wants, "{text}");
+        assert_eq!(query(text).accepts_accelerator(&sobel), wants, "{text}");
     }
 }
 
@@ -172,7 +172,7 @@ fn nothing_fits_the_query_for_none() {
             name: name.into(),
             digest: name.into(),
         };
-        assert!(!none.wants(&accelerator));
+        assert!(!none.accepts_accelerator(&accelerator));
     }
 }
 

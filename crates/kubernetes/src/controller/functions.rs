@@ -87,7 +87,7 @@ impl Controller {
 
     /// The registry's function, restricted to devices that the namespace may use.
     pub(super) fn permitted(&self, object: &Function) -> Result<proto::Function> {
-        let mut wanted = wanted(object);
+        let mut wanted = registered(object);
         let namespace = self.namespaces.get(&ObjectRef::new(&wanted.tenant));
         let namespace = namespace
             .ok_or_else(|| anyhow!("namespace '{}' is not in the cache yet", wanted.tenant))?;
@@ -110,7 +110,7 @@ impl Controller {
             .into_inner()
             .signals;
         for object in self.functions.state() {
-            let name = wanted(&object).name;
+            let name = registered(&object).name;
             let Some(signal) = signals.iter().find(|s| s.function == name) else {
                 continue;
             };
@@ -127,7 +127,7 @@ impl Controller {
     async fn report(&self, object: &Function, holds: bool, message: &str) -> Result<()> {
         let before = object.status.clone().unwrap_or_default();
         let reason = if holds { "registered" } else { "refused" };
-        let name = wanted(object).name;
+        let name = registered(object).name;
         let ready = condition(&before.conditions, "Ready", holds, reason, message);
         let active = self.active(object, &before.conditions);
         let conditions: Vec<_> = [ready].into_iter().chain(active).collect();
@@ -155,7 +155,7 @@ impl Controller {
 }
 
 /// The registry's function for an object.
-fn wanted(object: &Function) -> proto::Function {
+fn registered(object: &Function) -> proto::Function {
     let namespace = object.namespace().unwrap_or_default();
     proto::Function {
         name: function_name(&namespace, &object.name_any()),
@@ -278,7 +278,7 @@ mod tests {
     fn an_object_is_the_registry_s_function_of_its_namespace() {
         let mut object = Function::new("sobel", FunctionSpec::default());
         object.metadata.namespace = Some("red".into());
-        let wanted = wanted(&object);
+        let wanted = registered(&object);
         assert_eq!(
             (wanted.name.as_str(), wanted.tenant.as_str()),
             ("sobel.red", "red")

@@ -118,7 +118,7 @@ pub enum Step {
 }
 
 /// The next steps for a Pod, given its instance in the registry. `in_the_way` is the reason why its
-/// device will hold another accelerator; `blocked` says whether other instances have to leave its
+/// device will hold another accelerator; `blocked`: whether other instances have to leave its
 /// devices first.
 pub fn steps(
     pod: &View,
@@ -194,7 +194,7 @@ pub fn in_the_way(instance: &proto::Instance, devices: &[proto::Device]) -> Opti
             name: pending.name.clone(),
             digest: pending.digest.clone(),
         };
-        (!query.wants(&next)).then(|| {
+        (!query.accepts_accelerator(&next)).then(|| {
             let what = if next.name.is_empty() {
                 &next.digest
             } else {

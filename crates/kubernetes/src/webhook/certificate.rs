@@ -33,7 +33,7 @@ const CLOCKS_DIFFER: Duration = Duration::from_secs(300);
 
 /// The content of the Secret.
 #[derive(Clone, Debug, PartialEq, Eq)]
-struct Made {
+struct CertificateSecret {
     /// Authorities to trust, the newest first, PEM.
     authorities: String,
     certificate: String,
@@ -82,7 +82,7 @@ impl Keeper {
         &self,
         client: &Client,
         options: &Options,
-        known: &mut Option<Made>,
+        known: &mut Option<CertificateSecret>,
     ) -> Result<()> {
         let made = current(client, options).await?;
         // In every round, because a configuration that was applied again lacks it.
@@ -104,7 +104,7 @@ fn now_s() -> u64 {
 
 /// The Secret's certificate if it is valid for at least a third of its lifetime, otherwise a new
 /// one.
-async fn current(client: &Client, options: &Options) -> Result<Made> {
+async fn current(client: &Client, options: &Options) -> Result<CertificateSecret> {
     let secrets: Api<Secret> = Api::namespaced(client.clone(), &options.common.namespace);
     for _ in 0..5 {
         let found = secrets.get_opt(&options.secret).await.with_context(|| {
@@ -143,11 +143,11 @@ async fn current(client: &Client, options: &Options) -> Result<Made> {
     ))
 }
 
-fn read(secret: &Secret) -> Option<Made> {
+fn read(secret: &Secret) -> Option<CertificateSecret> {
     let data = secret.data.as_ref()?;
     let text = |key: &str| String::from_utf8(data.get(key)?.0.clone()).ok();
     let annotations = secret.metadata.annotations.as_ref()?;
-    let made = Made {
+    let made = CertificateSecret {
         authorities: text("ca.crt")?,
         certificate: text("tls.crt")?,
         key: text("tls.key")?,
@@ -157,7 +157,7 @@ fn read(secret: &Secret) -> Option<Made> {
     certified(&made).is_ok().then_some(made)
 }
 
-fn secret(options: &Options, made: &Made) -> Secret {
+fn secret(options: &Options, made: &CertificateSecret) -> Secret {
     let bytes = |text: &str| ByteString(text.as_bytes().to_vec());
     Secret {
         metadata: kube::api::ObjectMeta {
@@ -179,7 +179,7 @@ fn secret(options: &Options, made: &Made) -> Secret {
 }
 
 /// Creates a new authority and its one certificate.
-fn make(options: &Options, before: Option<&str>) -> Result<Made> {
+fn make(options: &Options, before: Option<&str>) -> Result<CertificateSecret> {
     let now = SystemTime::now();
     let not_after = now + Duration::from_secs(options.certificate_s);
     let mut authority = CertificateParams::new(Vec::new())?;
@@ -216,7 +216,7 @@ fn make(options: &Options, before: Option<&str>) -> Result<Made> {
     if let Some(newest) = before.and_then(first_pem) {
         authorities.push_str(&newest);
     }
-    Ok(Made {
+    Ok(CertificateSecret {
         authorities,
         certificate: certificate.pem(),
         key: key.serialize_pem(),
@@ -230,7 +230,7 @@ fn first_pem(bundle: &str) -> Option<String> {
     Some(format!("{}\n", bundle[..end].trim_start()))
 }
 
-fn certified(made: &Made) -> Result<CertifiedKey> {
+fn certified(made: &CertificateSecret) -> Result<CertifiedKey> {
     let chain = CertificateDer::pem_slice_iter(made.certificate.as_bytes());
     let chain = chain.collect::<Result<Vec<_>, _>>()?;
     let key = PrivateKeyDer::from_pem_slice(made.key.as_bytes())?;
@@ -314,7 +314,7 @@ mod tests {
     use rustls::client::danger::ServerCertVerifier;
     use rustls::pki_types::{ServerName, UnixTime};
 
-    fn trusts(authorities: &str, made: &Made, name: &str) -> bool {
+    fn trusts(authorities: &str, made: &CertificateSecret, name: &str) -> bool {
         let mut roots = rustls::RootCertStore::empty();
         for der in CertificateDer::pem_slice_iter(authorities.as_bytes()) {
             roots.add(der.unwrap()).unwrap();

@@ -166,14 +166,14 @@ pub fn environment() -> [(&'static str, String); 3] {
 /// Copies a workload's request into its Pod template, as in the thesis.
 pub fn workload(
     object_: &Value,
-    asking: &[(String, String)],
+    request: &[(String, String)],
     application: &str,
     registry: &str,
 ) -> Value {
     let mut changed = object_.clone();
     let template = &mut changed["spec"]["template"];
     let annotations = object(&mut template["metadata"]["annotations"]);
-    for (key, value) in asking {
+    for (key, value) in request {
         annotations
             .entry(key.clone())
             .or_insert_with(|| json!(value));
@@ -346,11 +346,11 @@ mod tests {
     fn a_workload_s_annotations_are_its_template_s() {
         let deployment = json!({"spec": {"template": {"metadata": {"annotations": {"baltra.io/vendor": "own"}},
             "spec": {"containers": [{"name": "c"}]}}}});
-        let asking = [
+        let request = [
             ("baltra.io/vendor".to_owned(), "other".to_owned()),
             ("baltra.io/device".to_owned(), "x".to_owned()),
         ];
-        let changed = workload(&deployment, &asking, "red.app", "http://r:1");
+        let changed = workload(&deployment, &request, "red.app", "http://r:1");
         let template = &changed["spec"]["template"];
         assert_eq!(
             template["metadata"]["annotations"]["baltra.io/vendor"],
@@ -363,7 +363,7 @@ mod tests {
         );
         // A second admission changes nothing.
         assert_eq!(
-            workload(&changed, &asking, "red.app", "http://r:1"),
+            workload(&changed, &request, "red.app", "http://r:1"),
             changed
         );
     }

@@ -140,8 +140,8 @@ impl Reviewer {
     fn workload(&self, request: &Admission, object: &Value) -> Result<Option<Value>, Refused> {
         let own = texts(&object["metadata"]["annotations"]);
         let template = texts(&object["spec"]["template"]["metadata"]["annotations"]);
-        let mut all = annotations::asking(&own);
-        all.extend(annotations::asking(&template));
+        let mut all = annotations::request_annotations(&own);
+        all.extend(annotations::request_annotations(&template));
         all.remove("baltra.io/application");
         // Invalid annotations are refused when the workload is applied, not when its Pods are
         // created.
@@ -150,10 +150,11 @@ impl Reviewer {
         }
         let namespace = request.namespace.as_deref().unwrap_or("default");
         let application = format!("{}.{namespace}", request.name);
-        let asking: Vec<(String, String)> = annotations::asking(&own).into_iter().collect();
+        let request: Vec<(String, String)> =
+            annotations::request_annotations(&own).into_iter().collect();
         Ok(Some(pod::workload(
             object,
-            &asking,
+            &request,
             &application,
             &self.registry_url,
         )))

@@ -453,7 +453,7 @@ impl Index {
                     Slot::Whole => !reconfigure && (any || !class.sample.exclusive),
                     Slot::Blank => reconfigure || any,
                     Slot::Holds(a) if reconfigure => self.is_redistributable(a, requirement.taken),
-                    Slot::Holds(a) => any || requirement.request.query.wants(a),
+                    Slot::Holds(a) => any || requirement.request.query.accepts_accelerator(a),
                 };
                 if !matches {
                     continue;

@@ -158,7 +158,7 @@ pub fn is_same(meant: &AcceleratorRecord, name: &str, digest: &str) -> bool {
     };
     // The name is a pattern if the query's was one.
     let query = Query::any().with(Field::Accelerator, &meant.name);
-    meant.name == name || query.is_ok_and(|q| q.wants(&accelerator))
+    meant.name == name || query.is_ok_and(|q| q.accepts_accelerator(&accelerator))
 }
 
 /// The accelerator's name in a query; empty: any.

@@ -20,7 +20,7 @@ fn runs(snapshot: &Snapshot, device: &Device, query: &Query) -> bool {
     let mut held = device.regions.iter().filter_map(Region::holds);
     let stored = snapshot.stored.iter();
     let named: Vec<&str> = stored
-        .filter(|s| query.wants(&s.accelerator))
+        .filter(|s| query.accepts_accelerator(&s.accelerator))
         .map(|s| s.target.as_str())
         .collect();
     let is_target = |target: &&str| match target.strip_suffix('*') {
@@ -29,7 +29,7 @@ fn runs(snapshot: &Snapshot, device: &Device, query: &Query) -> bool {
     };
     let mut fit = named.iter().filter(|t| !t.is_empty());
     let takes_any = device.exclusive && (named.is_empty() || named.contains(&""));
-    held.any(|a| query.wants(a)) || fit.any(is_target) || takes_any
+    held.any(|a| query.accepts_accelerator(a)) || fit.any(is_target) || takes_any
 }
 
 fn within(device: &Device, policy: &Policy) -> bool {
