@@ -57,7 +57,7 @@ impl Span {
     }
 }
 
-/// How the value of a point is made from its ticks.
+/// The calculation of a point's value from its ticks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fold {
     /// The mean of the ticks with a value.

@@ -57,7 +57,7 @@ impl Images {
     /// Adds the devices' present images.
     pub fn feed(&mut self, devices: &[Device], at_ms: u64) {
         for device in devices {
-            // The last report of a lost device says nothing about its present images.
+            // The last report of a lost device does not contain its present images.
             if matches!(device.state, Health::Lost | Health::Starting) {
                 continue;
             }

@@ -1,4 +1,4 @@
-//! What a request may take.
+//! Admission limits of requests.
 //!
 //! | module | content |
 //! |---|---|

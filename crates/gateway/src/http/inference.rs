@@ -22,7 +22,7 @@ pub(crate) mod wire;
 
 use crate::http::admission::budget::Held;
 use crate::http::admission::keys::TenantIndex;
-use crate::http::admission::places::Place;
+use crate::http::admission::places::CallPermit;
 use crate::http::call::invocation::{from, problem_of, Metered};
 use crate::http::failure::Failure;
 use crate::http::function::table::Deployed;
@@ -73,7 +73,7 @@ pub(crate) struct Input {
     pub data: Data,
 }
 
-/// Place of an input's elements.
+/// CallPermit of an input's elements.
 #[derive(Debug)]
 pub(crate) enum Data {
     Bytes(Body),
@@ -347,10 +347,10 @@ impl Gateway {
     }
 
     /// Counts an inference, which has a slot, among those of its function and tenant.
-    fn share<'a>(&self, deployed: &Deployed, meter: &'a Meter) -> Result<Place<'a>, Problem> {
+    fn share<'a>(&self, deployed: &Deployed, meter: &'a Meter) -> Result<CallPermit<'a>, Problem> {
         let taken = self.inferences.load(Relaxed);
         let max = self.options.limits.calls_max;
-        let place = Place::share(taken, meter.inferences(), max, self.is_shared());
+        let place = CallPermit::share(taken, meter.inferences(), max, self.is_shared());
         place.ok_or_else(|| self.no_place(deployed))
     }
 }

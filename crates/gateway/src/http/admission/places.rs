@@ -8,14 +8,14 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 /// Places of one function and tenant for each free place.
 const SHARE: usize = 3;
 
-/// A place, released when dropped.
+/// The permit of a call to take a place, released when dropped.
 #[derive(Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct CallPermit<'a> {
     all: Option<&'a AtomicUsize>,
     own: &'a AtomicUsize,
 }
 
-impl<'a> Place<'a> {
+impl<'a> CallPermit<'a> {
     /// Takes one of `max` places, of which `all` are taken, `own` of them by the same function and
     /// tenant; `None` if there is none for it. `is_shared`: other functions or tenants exist.
     pub fn take(
@@ -23,9 +23,9 @@ impl<'a> Place<'a> {
         own: &'a AtomicUsize,
         max: usize,
         is_shared: bool,
-    ) -> Option<Place<'a>> {
+    ) -> Option<CallPermit<'a>> {
         let taken = all.fetch_add(1, Relaxed);
-        let place = Place {
+        let place = CallPermit {
             own: count(own),
             all: Some(all),
         };
@@ -33,14 +33,14 @@ impl<'a> Place<'a> {
         fits(max.saturating_sub(taken), before, is_shared).then_some(place)
     }
 
-    /// Like [`Place::take`], for a call that is counted among the `taken` ones already.
+    /// Like [`CallPermit::take`], for a call that is counted among the `taken` ones already.
     pub fn share(
         taken: usize,
         own: &'a AtomicUsize,
         max: usize,
         is_shared: bool,
-    ) -> Option<Place<'a>> {
-        let place = Place {
+    ) -> Option<CallPermit<'a>> {
+        let place = CallPermit {
             own: count(own),
             all: None,
         };
@@ -59,7 +59,7 @@ pub(crate) fn fits(free: usize, own: usize, is_shared: bool) -> bool {
     free > 0 && (!is_shared || own < free.saturating_mul(SHARE))
 }
 
-impl Drop for Place<'_> {
+impl Drop for CallPermit<'_> {
     fn drop(&mut self) {
         self.own.fetch_sub(1, Relaxed);
         if let Some(all) = self.all {
@@ -77,7 +77,7 @@ mod tests {
         let all = AtomicUsize::new(0);
         let own: [AtomicUsize; 3] = Default::default();
         let take = |n: usize, is_shared| {
-            let places = (0..1000).map_while(|_| Place::take(&all, &own[n], 64, is_shared));
+            let places = (0..1000).map_while(|_| CallPermit::take(&all, &own[n], 64, is_shared));
             places.collect::<Vec<_>>()
         };
         let first = take(0, true);

@@ -14,7 +14,7 @@ use crate::http::problem::Problem;
 use crate::http::task::now_ms;
 use crate::http::telemetry::trace;
 use baltra_engine::Trace;
-use baltra_functions::Request as Asked;
+use baltra_functions::Request as FunctionRequest;
 use http::header::{HeaderName, HeaderValue, LOCATION};
 use http::request::Parts;
 use http::{Response, StatusCode};
@@ -24,19 +24,23 @@ use std::time::{Duration, Instant};
 
 const X_CALLBACK_URL: HeaderName = HeaderName::from_static("x-callback-url");
 
-/// A place in the queue, released when dropped.
-struct Place {
+/// A reservation of a place in the queue, released when dropped.
+struct QueueReservation {
     gateway: Arc<Gateway>,
     line: Line,
     bytes: u64,
 }
 
-impl Place {
+impl QueueReservation {
     /// Reserves a place in the queue and memory for the body.
-    fn reserve(gateway: &Arc<Gateway>, line: Line, bytes: u64) -> Result<Place, Problem> {
+    fn reserve(
+        gateway: &Arc<Gateway>,
+        line: Line,
+        bytes: u64,
+    ) -> Result<QueueReservation, Problem> {
         let (limits, is_shared) = (&gateway.options.limits, gateway.is_shared());
         gateway.queue.enter(&line, bytes, limits, is_shared)?;
-        Ok(Place {
+        Ok(QueueReservation {
             gateway: gateway.clone(),
             line,
             bytes,
@@ -44,7 +48,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for QueueReservation {
     fn drop(&mut self) {
         self.gateway.queue.leave(&self.line, self.bytes);
     }
@@ -87,10 +91,11 @@ pub(crate) async fn accept(
     let payload = collect(body, bytes_max, gateway.hold(Some(caller))).await?;
     let payload = coding.decode(payload, bytes_max).await?;
     let line = (deployed.name().to_owned(), caller.0);
-    let place = Place::reserve(gateway, line, payload.bytes()).inspect_err(|problem| {
-        let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
-        meter.note(problem);
-    })?;
+    let reservation =
+        QueueReservation::reserve(gateway, line, payload.bytes()).inspect_err(|problem| {
+            let meter = deployed.meter(caller, &gateway.keys, &gateway.meters);
+            meter.note(problem);
+        })?;
     let id = trace::secret_id().map_err(|error| {
         tracing::error!(%error, "cannot generate a call's id");
         Problem::internal("internal error: cannot generate a call's id")
@@ -117,7 +122,7 @@ pub(crate) async fn accept(
         trace: *trace,
         callback,
     };
-    gateway.runtime.spawn(waiting.carry_out(place));
+    gateway.runtime.spawn(waiting.carry_out(reservation));
     let mut response = Response::new(Body::Empty);
     *response.status_mut() = StatusCode::ACCEPTED;
     let headers = response.headers_mut();
@@ -144,13 +149,13 @@ struct Waiting {
 }
 
 impl Waiting {
-    async fn carry_out(self, place: Place) {
-        let gateway = place.gateway.clone();
+    async fn carry_out(self, reservation: QueueReservation) {
+        let gateway = reservation.gateway.clone();
         let queue = &gateway.queue;
-        let turn = queue.turn(&place.line).await;
+        let turn = queue.turn(&reservation.line).await;
         queue.change(&self.id, |status| status.state = State::Running);
         let began = Instant::now();
-        let asked = Asked {
+        let request = FunctionRequest {
             method: &self.method,
             path: &self.path,
             query: &self.query,
@@ -159,10 +164,10 @@ impl Waiting {
         let (deployed, caller) = (&self.deployed, self.caller);
         let (payload, trace) = (self.payload, &self.trace);
         let result =
-            invocation::run(&gateway, deployed, caller, asked, payload, trace, began).await;
+            invocation::run(&gateway, deployed, caller, request, payload, trace, began).await;
         drop(turn);
         // A slow callback does not delay other calls.
-        drop(place);
+        drop(reservation);
         queue.change(&self.id, |status| {
             status.ended_ms = Some(now_ms());
             match &result {
@@ -204,7 +209,7 @@ async fn deliver(
     callback: &Callback,
     outcome: &Outcome<'_>,
 ) -> Result<u16, String> {
-    let place = gateway.deliveries.enter(caller, callback.host())?;
-    let _turn = place.turn().await?;
+    let reservation = gateway.deliveries.enter(caller, callback.host())?;
+    let _turn = reservation.turn().await?;
     callback.send(outcome).await
 }

@@ -7,7 +7,7 @@
 use crate::http::admission::body::{collect, Body};
 use crate::http::admission::budget::Held;
 use crate::http::admission::coding::Coding;
-use crate::http::admission::places::Place;
+use crate::http::admission::places::CallPermit;
 use crate::http::call::asynchronous;
 use crate::http::call::forward;
 use crate::http::call::invocation;
@@ -216,9 +216,9 @@ impl Worker {
         &'a self,
         meter: &'a Meter,
         refusal: impl FnOnce() -> Problem,
-    ) -> Result<Place<'a>, Problem> {
+    ) -> Result<CallPermit<'a>, Problem> {
         let is_shared = self.gateway.is_shared();
-        let place = Place::take(&self.calls, meter.places(), self.calls_max, is_shared);
+        let place = CallPermit::take(&self.calls, meter.places(), self.calls_max, is_shared);
         place.ok_or_else(|| {
             meter.shed(Shed::Places);
             refusal()

@@ -22,7 +22,7 @@ use tokio::sync::{watch, Notify};
 
 /// Validity of the registry's endpoints, from the time of the request.
 const VALID: Duration = Duration::from_secs(3);
-/// How long a function is kept after the registry stops listing it.
+/// Time for which a function is kept after the registry stops listing it.
 const GRACE: Duration = Duration::from_secs(30);
 /// Timeout of connecting to a container.
 const CONNECT_MAX: Duration = Duration::from_secs(1);

@@ -37,7 +37,7 @@ fn one() -> u32 {
 const SCALE: &str = "com.openfaas.scale.";
 
 impl Deployment {
-    /// How the engine deploys the function.
+    /// The settings of the function's deployment for the engine.
     ///
     /// # Errors
     /// A label or an annotation that is invalid or not supported, and the reason.

@@ -180,13 +180,13 @@ pub(crate) async fn remove(State(gateway): Door, headers: HeaderMap, body: Body)
 }
 
 #[derive(Debug, Deserialize)]
-pub(crate) struct Where {
+pub(crate) struct NamespaceQuery {
     #[serde(default)]
     namespace: String,
 }
 
 /// `GET /system/functions`
-pub(crate) async fn list(State(gateway): Door, Params(at): Params<Where>) -> Answer {
+pub(crate) async fn list(State(gateway): Door, Params(at): Params<NamespaceQuery>) -> Answer {
     check_namespace(&at.namespace)?;
     let all = gateway.table.list();
     let mut all: Vec<Value> = all.iter().map(|d| status(&gateway, d)).collect();
@@ -235,7 +235,7 @@ fn container(container: &Container) -> Value {
 pub(crate) async fn describe(
     State(gateway): Door,
     At(name): At<String>,
-    Params(at): Params<Where>,
+    Params(at): Params<NamespaceQuery>,
 ) -> Answer {
     check_namespace(&at.namespace)?;
     let found = gateway.table.find(&name);

@@ -26,7 +26,7 @@ pub(crate) struct Wakes {
     notify: Notify,
 }
 
-/// What the futures of a connection wake.
+/// The wakers that the futures of a connection call.
 #[derive(Debug)]
 struct Connection {
     wakes: Arc<Wakes>,
