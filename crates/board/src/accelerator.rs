@@ -65,7 +65,7 @@ pub enum Error {
     Long {
         /// The part.
         part: &'static str,
-        /// Its length.
+        /// Length of the part.
         have: usize,
         /// The limit.
         most: usize,

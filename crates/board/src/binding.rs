@@ -46,7 +46,7 @@ pub enum Error {
     Count {
         /// The kernel.
         kernel: String,
-        /// Its arguments.
+        /// Number of the kernel's arguments.
         want: usize,
         /// Those that are bound.
         have: usize,
@@ -80,7 +80,7 @@ pub struct Binding {
     pub answer: u64,
 }
 
-/// What a function passes to its kernel, as text.
+/// The arguments that a function passes to its kernel, as text.
 #[derive(Clone, Copy, Debug)]
 pub struct Call<'a> {
     /// For each argument `body`, `answer`, or an operand.

@@ -105,7 +105,7 @@ pub struct Reply {
     pub id: u32,
     /// 0: success.
     pub status: u32,
-    /// Of the function or program.
+    /// Number of the function or program.
     pub number: u32,
     /// Bytes of the answer, even if they exceed its buffer, or of the window.
     pub bytes: u64,

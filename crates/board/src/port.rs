@@ -49,7 +49,7 @@ pub struct Call {
 pub struct Buffer {
     /// In board memory, a multiple of eight.
     pub address: u32,
-    /// Its length; 0: a null argument.
+    /// Length of the buffer; 0: a null argument.
     pub bytes: u64,
     /// Whether the kernel may store to it.
     pub is_writable: bool,
@@ -75,7 +75,7 @@ pub struct Launch<'a> {
     pub words: &'a [u64],
     /// The buffers that its pointers refer to, in their order.
     pub buffers: &'a [Buffer],
-    /// A part of the window for the launch: offset and bytes. What remains of it is for text.
+    /// A part of the window for the launch: offset and bytes. The rest of it is for text.
     pub scratch: (u64, u64),
     /// Maximum cycles; 0: the board's own limit.
     pub timeout: u32,
@@ -155,7 +155,7 @@ impl Port {
             scalars: about.scalars.clone(),
             ..self.image(image, 0)?
         };
-        Ok(self.ask(Op::Define, request)?.number)
+        Ok(self.request(Op::Define, request)?.number)
     }
 
     /// Removes a function.
@@ -164,13 +164,13 @@ impl Port {
             name: name.into(),
             ..Request::default()
         };
-        self.ask(Op::Remove, request).map(drop)
+        self.request(Op::Remove, request).map(drop)
     }
 
     /// Loads a program for this connection alone; copies the image to `offset` of the window.
     /// Returns its number.
     pub fn load(&self, image: &Image<'_>, offset: u64) -> Result<u32, Error> {
-        Ok(self.ask(Op::Load, self.image(image, offset)?)?.number)
+        Ok(self.request(Op::Load, self.image(image, offset)?)?.number)
     }
 
     /// Unloads a program.
@@ -179,7 +179,7 @@ impl Port {
             number,
             ..Request::default()
         };
-        self.ask(Op::Unload, request).map(drop)
+        self.request(Op::Unload, request).map(drop)
     }
 
     /// Reads which image each region holds; regions that are empty or being loaded are left out.
@@ -190,7 +190,7 @@ impl Port {
                 number: region,
                 ..Request::default()
             };
-            let reply = self.ask(Op::Region, request)?;
+            let reply = self.request(Op::Region, request)?;
             if reply.loaded {
                 held.push(Held {
                     region,
@@ -278,7 +278,7 @@ impl Port {
             bytes,
             ..Request::default()
         };
-        Ok(self.ask(Op::Take, request)?.place as u32)
+        Ok(self.request(Op::Take, request)?.place as u32)
     }
 
     /// Gives memory back.
@@ -303,7 +303,7 @@ impl Port {
             bytes,
             ..Request::default()
         };
-        self.ask(op, request).map(drop)
+        self.request(op, request).map(drop)
     }
 
     /// Launches a kernel and waits for its end. Returns its cost and its text.
@@ -360,12 +360,12 @@ impl Port {
         })
     }
 
-    fn ask(&self, op: Op, request: Request) -> Result<Reply, Error> {
+    fn request(&self, op: Op, request: Request) -> Result<Reply, Error> {
         outcome(self.link.exchange(op, request, None, None)?.0)
     }
 }
 
-/// What a call or a launch took.
+/// The cost of a call or a launch.
 fn cost(reply: &Reply) -> Done {
     Done {
         bytes: reply.bytes,

@@ -9,7 +9,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 
-/// How often a process whose manager has exited looks for the next one.
+/// Interval at which a process whose manager has exited looks for the next one.
 const LOOK_EVERY: Timespec = Timespec {
     tv_sec: 1,
     tv_nsec: 0,
@@ -23,7 +23,7 @@ pub struct Manager {
     adopt: Option<PathBuf>,
 }
 
-/// What a wait has found.
+/// The result of a wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Found {
     /// The manager has sent something, or has exited.
@@ -47,7 +47,7 @@ impl Manager {
     }
 
     /// Waits for a message or the end of the client; without a manager for a second at the most.
-    /// What the client sends stays in its socket.
+    /// Messages of the client stay in its socket.
     pub fn wait(&self, client: Option<BorrowedFd<'_>>) -> io::Result<Found> {
         let mut fds = Vec::new();
         if let Some(channel) = &self.channel {

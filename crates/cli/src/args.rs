@@ -32,7 +32,7 @@ pub struct Args {
         hide_env_values = true
     )]
     pub runtime_dir: Option<PathBuf>,
-    /// What to do
+    /// The command to run
     #[command(subcommand)]
     pub command: Command,
 }
@@ -723,16 +723,16 @@ pub struct Executor {
     /// 30,000 if absent
     #[arg(long)]
     pub contended_ms: Option<u64>,
-    /// How many times the device's memory objects may have together; if absent, 4 on a GPU with
-    /// memory of its own or with --memory-bytes, otherwise 1
+    /// The limit of all memory objects together, as a multiple of the device's memory; if absent, 4
+    /// on a GPU with memory of its own or with --memory-bytes, otherwise 1
     #[arg(long)]
     pub memory_overcommit: Option<u32>,
     /// Bytes that objects may take on the device, with --memory-overcommit; most of its memory if
     /// absent
     #[arg(long)]
     pub memory_bytes: Option<u64>,
-    /// How long a waiting tenant waits for the slices of a long launch, microseconds; 0: launches
-    /// stay whole
+    /// Maximum time for which a waiting tenant waits for the slices of a long launch, microseconds;
+    /// 0: launches stay whole
     #[arg(long, default_value_t = 0)]
     pub slice_us: u64,
 }

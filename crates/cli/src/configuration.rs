@@ -122,8 +122,8 @@ fn section<T: DeserializeOwned>(
     Ok(Section { enabled, options })
 }
 
-/// The checked configuration of everything that `baltra up` starts.
-pub struct Everything {
+/// The checked configuration of all daemons that `baltra up` starts.
+pub struct DaemonConfiguration {
     /// The Device Manager's configuration.
     pub manager: Options,
     /// The registry's configuration; `None`: it is not started.
@@ -133,7 +133,10 @@ pub struct Everything {
 }
 
 /// Checks all daemons' configurations, including those of daemons that are not started.
-pub fn everything(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Everything> {
+pub fn daemon_configuration(
+    config: &Config,
+    runtime_dir: Option<&PathBuf>,
+) -> Result<DaemonConfiguration> {
     let loader = layers(config, runtime_dir)?;
     let manager = loader.clone().finish()?;
     let state = &manager.paths.state;
@@ -141,14 +144,14 @@ pub fn everything(config: &Config, runtime_dir: Option<&PathBuf>) -> Result<Ever
     let gateway = gateway(&loader, state)?;
     // A node that joins another host's registry needs no local one.
     let own_registry = registry.enabled.unwrap_or(manager.node.registry.is_empty());
-    Ok(Everything {
+    Ok(DaemonConfiguration {
         registry: own_registry.then_some(registry.options),
         gateway: gateway.enabled.unwrap_or(true).then_some(gateway.options),
         manager,
     })
 }
 
-impl Everything {
+impl DaemonConfiguration {
     /// The configuration as TOML.
     pub fn dump(&self) -> Result<String> {
         let mut text = self.manager.dump();

@@ -170,7 +170,7 @@ impl Drop for DaemonLock {
     }
 }
 
-/// How a daemon is tied to its parent.
+/// The tie of a daemon to its parent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Tie {
     /// It outlives its parent, and logs to its file.

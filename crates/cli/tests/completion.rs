@@ -41,7 +41,7 @@ fn names(runtime: &Path, words: &[&str]) -> Vec<String> {
     output(command)
 }
 
-/// What bash offers.
+/// The completions that bash offers.
 fn bash(runtime: &Path, words: &[&str]) -> Vec<String> {
     let script = "source <(baltra completion bash)
         COMP_WORDS=(baltra \"$@\") COMP_CWORD=$#
@@ -52,7 +52,7 @@ fn bash(runtime: &Path, words: &[&str]) -> Vec<String> {
     output(command)
 }
 
-/// What fish offers.
+/// The completions that fish offers.
 fn fish(runtime: &Path, line: &str) -> Vec<String> {
     let script = "baltra completion fish | source; complete -C $argv[1]";
     let home = tempfile::tempdir().unwrap();

@@ -176,14 +176,14 @@ fn the_doctor_says_what_is_served_and_why_not() {
         (of("OpenCL driver"), of("device"))
     };
     let (drivers, devices) = doctor(&host.home.path().join("run"));
-    let says = |all: &[String], words: &[&str]| {
+    let contains = |all: &[String], words: &[&str]| {
         let is = |line: &&String| words.iter().all(|w| line.contains(w));
         assert!(all.iter().any(|line| is(&line)), "{words:?} in {all:#?}");
     };
-    says(&drivers, &["libgpus.so"]);
-    says(&drivers, &["libempty.so", "it has no device on this host"]);
-    says(&drivers, &["/etc/hostname", "cannot load"]);
-    says(
+    contains(&drivers, &["libgpus.so"]);
+    contains(&drivers, &["libempty.so", "it has no device on this host"]);
+    contains(&drivers, &["/etc/hostname", "cannot load"]);
+    contains(
         &devices,
         &[
             "0: Shim H100 1",
@@ -192,9 +192,9 @@ fn the_doctor_says_what_is_served_and_why_not() {
             "would serve it as device0",
         ],
     );
-    says(&devices, &["1: Shim H100 1", "would serve it as device1"]);
-    says(&devices, &["2: ", "would serve it as device2"]);
-    says(
+    contains(&devices, &["1: Shim H100 1", "would serve it as device1"]);
+    contains(&devices, &["2: ", "would serve it as device2"]);
+    contains(
         &devices,
         &[
             "libagain.so",
@@ -209,11 +209,11 @@ fn the_doctor_says_what_is_served_and_why_not() {
     );
     let daemon = host.start(&only_second).unwrap();
     let (_, devices) = doctor(&daemon.runtime_dir());
-    says(
+    contains(
         &devices,
         &["0: Shim H100 1", "not served by the running manager"],
     );
-    says(&devices, &["1: Shim H100 1", "served as device0"]);
+    contains(&devices, &["1: Shim H100 1", "served as device0"]);
 }
 
 #[test]

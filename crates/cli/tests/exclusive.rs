@@ -19,13 +19,13 @@ select = '1'
 image = 'exclusive'
 ";
 
-fn says(daemon: &Daemon, command: &[&str], what: &str) -> bool {
+fn prints(daemon: &Daemon, command: &[&str], what: &str) -> bool {
     daemon.text(command).unwrap().contains(what)
 }
 
 fn reconfigured(daemon: &Daemon, times: usize) -> bool {
     let count = format!("\"reconfigurations\": {times}");
-    says(daemon, &["devices", "--json"], &count)
+    prints(daemon, &["devices", "--json"], &count)
 }
 
 fn daemon() -> Daemon {
@@ -67,7 +67,7 @@ fn an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     assert_eq!(kept.matches("\"digest\"").count(), 1, "{kept}");
     assert!(kept.contains("\"one\""), "{kept}");
     let digest = kept.split("\"digest\": \"").nth(1).unwrap();
-    assert!(says(&daemon, &["devices"], &digest[..12]));
+    assert!(prints(&daemon, &["devices"], &digest[..12]));
 
     // Another image has to wait until both tenants have released theirs.
     let (_, made) = blue.binary_program(&other);
@@ -98,7 +98,7 @@ fn an_exclusive_device_changes_its_image_when_nobody_uses_it() {
     })
     .unwrap();
     assert!(reconfigured(&daemon, 3));
-    assert!(says(&daemon, &load, "held already"));
+    assert!(prints(&daemon, &load, "held already"));
     let held = ["accelerator", "rm", &digest[..12]];
     let kept = daemon.text(&held).unwrap_err().to_string();
     assert!(kept.contains("fpga0"), "{kept}");
@@ -149,7 +149,7 @@ fn without_a_manager_the_image_that_is_there_is_the_only_one() {
     };
     let daemon = daemon.restart(&options).unwrap();
     until("the image is known again", || {
-        !says(&daemon, &["devices"], "blank")
+        !prints(&daemon, &["devices"], "blank")
     })
     .unwrap();
     let blue = Tenant::new(&daemon, "blue", "fpga0");

@@ -408,7 +408,8 @@ fn own_module(
         word
     };
     let mut targets = vec![assign("KERNEL", path.as_os_str()), "synthesized".into()];
-    let kernel = (cluster.logical.kernel(choice.kernel)).context("a kernel without a number")?;
+    let kernel = (cluster.logical.kernel(choice.kernel))
+        .with_context(|| format!("internal error: no kernel with rank {}", choice.kernel))?;
     if kernel.captured().is_some() {
         targets.push("PROBE=1".into());
     }

@@ -1,7 +1,7 @@
 //! Selects the implementation of a kernel on a board: hardware synthesized from its C source, its C
 //! source on a processor, or a hardware module in RTL.
 
-use crate::model::{Cluster, Kernel, NodeKind, Place};
+use crate::model::{Cluster, Kernel, KernelPlacement, NodeKind};
 use crate::rtl::Module;
 use crate::sources::{c_sources, verilog_sources, Build};
 use anyhow::{bail, Context, Result};
@@ -80,7 +80,7 @@ impl Choice {
 }
 
 /// The form that the files request: the map file has precedence.
-fn requested_form(kernel: &Kernel, place: &Place) -> Option<Form> {
+fn requested_form(kernel: &Kernel, place: &KernelPlacement) -> Option<Form> {
     let logical = kernel.rest.iter().find(|e| e.is("type"));
     place
         .form

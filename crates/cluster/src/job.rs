@@ -183,8 +183,8 @@ pub(crate) struct Standing {
     pub ended: bool,
     /// The pending wait, if the rank waits.
     pub wait: Option<Wait>,
-    /// How often its board has polled the wire while all its kernels waited. A waiting process
-    /// polls by itself.
+    /// Number of times that its board has polled the wire while all its kernels waited. A waiting
+    /// process polls by itself.
     pub looks: u64,
     /// Packets from this board to other boards, and from other boards to this board.
     pub out: u64,

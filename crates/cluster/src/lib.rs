@@ -30,7 +30,7 @@ mod write;
 pub use build::{build, Built, OnBoard, Program};
 pub use command::{command, Command};
 pub use form::Form;
-pub use model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port};
+pub use model::{Cluster, Comm, Kernel, KernelPlacement, Logical, Map, Node, NodeKind, Port};
 pub use problem::{Problem, Problems};
 pub use run::{run, Options, Outcome};
 pub use sources::Build;

@@ -117,7 +117,7 @@ pub enum NodeKind {
     Hardware,
 }
 
-/// How a node's kernels reach others.
+/// The connection of a node's kernels with others.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Comm {
     /// Shared memory: one host only.
@@ -154,7 +154,7 @@ pub struct Node {
     /// The protocol; `None`: the protocol of the other nodes.
     pub comm: Option<Comm>,
     /// Kernels by number, each with its line and, on a board of several dies, its die.
-    pub kernels: Vec<Place>,
+    pub kernels: Vec<KernelPlacement>,
     /// The hardware address, for raw Ethernet.
     pub mac: Option<String>,
     /// The IP address, for TCP and UDP.
@@ -168,7 +168,7 @@ pub struct Node {
 
 /// A kernel on a node.
 #[derive(Clone, Debug)]
-pub struct Place {
+pub struct KernelPlacement {
     /// The kernel's number.
     pub kernel: u32,
     /// Its line in the file.

@@ -1,7 +1,9 @@
 //! Converts trees to the model. Accepts the names of all dialects and blanks anywhere, and keeps
 //! unknown elements.
 
-use crate::model::{Cluster, Comm, Kernel, Logical, Map, Node, NodeKind, Place, Port, KERNELS_MAX};
+use crate::model::{
+    Cluster, Comm, Kernel, KernelPlacement, Logical, Map, Node, NodeKind, Port, KERNELS_MAX,
+};
 use crate::problem::{Problem, Problems};
 use crate::tree::{self, Element, FILE_BYTES_MAX};
 use std::fs::File;
@@ -456,7 +458,7 @@ fn node(reader: &mut Reader<'_>, e: &Element) -> Option<Node> {
 }
 
 /// `<kernel> 3 </kernel>`, `<kernel> 3-18 </kernel>`, or with `<num>`, `<slr>` and `<type>`.
-fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
+fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<KernelPlacement>) {
     let number = e.child(&["num"]).unwrap_or(e);
     let slr = e.child(&["slr"]).map(|s| s.text.clone());
     let form = e.child(&["type"]).map(|s| s.text.clone());
@@ -481,7 +483,7 @@ fn places(reader: &mut Reader<'_>, e: &Element, places: &mut Vec<Place>) {
             format!("kernels {first} to {last}: the first is greater than the last"),
         );
     }
-    places.extend((first..=last).map(|kernel| Place {
+    places.extend((first..=last).map(|kernel| KernelPlacement {
         kernel,
         line: e.line,
         slr: slr.clone(),

@@ -19,7 +19,7 @@ pub(crate) struct Watch<'a> {
     job: &'a Job,
     /// Kernels that run until the other ranks end; the job does not wait for them.
     serving: Vec<usize>,
-    /// How long all ranks must be without progress; `None`: no detection.
+    /// Time for which all ranks must be without progress; `None`: no detection.
     patience: Option<Duration>,
     looked: Instant,
     seen: Vec<Standing>,

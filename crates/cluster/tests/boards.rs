@@ -103,7 +103,7 @@ int main(int argc, char **argv)
     print_sum("round", b, LARGE);
     MPI_Sendrecv(b, LARGE, MPI_INT, next, 2, a, LARGE, MPI_INT, before, 2, MPI_COMM_WORLD, &status);
     print_sum("round again", a, LARGE);
-    /* What is received first comes last. */
+    /* The message that is received first comes last. */
     if (rank == 0)
         for (int i = MANY; i-- > 0;) MPI_Send(a + i, 10, MPI_INT, 1, i, MPI_COMM_WORLD);
     if (rank == 1) {
@@ -497,7 +497,7 @@ int main(int argc, char **argv) {
         let of = packets.iter().filter(|p| p.way == way && whole(&p.kind));
         of.map(|p| (p.tag, p.bytes)).collect::<Vec<_>>()
     };
-    // The packets carry as many bytes as the counters say, each packet is as long as its beats, and
+    // The packets carry the bytes that the counters count, each packet is as long as its beats, and
     // none is duplicated: all of rank 1's output is rank 2's input.
     let bytes = |packets: &[(u64, u64)]| packets.iter().map(|p| p.1).sum::<u64>();
     let counted = |rank: usize| &outcome.ranks[rank].counters;

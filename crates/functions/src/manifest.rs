@@ -167,8 +167,8 @@ pub struct Output {
     /// The input whose memory this is: the function changes it in place.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub inout: Option<String>,
-    /// An output (`u32` or `u64`, one number) that says how much of the first dimension was really written. It is not
-    /// sent itself.
+    /// An output (`u32` or `u64`, one number) that counts how much of the first dimension was
+    /// really written. It is not sent itself.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<String>,
 }
@@ -254,7 +254,7 @@ pub enum Implementation {
 }
 
 impl Implementation {
-    /// Which devices will do, for what runs on one.
+    /// The query of the devices that fit, for a function that runs on one.
     pub fn device(&self) -> Option<&DeviceQuery> {
         match self {
             Implementation::Opencl(opencl) => Some(&opencl.device),
@@ -421,7 +421,7 @@ pub struct Batching {
     /// Longest wait of a call for others, microseconds.
     pub wait_us: u64,
     /// The symbol that is the first dimension of every array from the request and of every output; along it calls are
-    /// put together. Where nothing says its value, it is 1. None: calls are only submitted together.
+    /// put together. Without a value, it is 1. None: calls are only submitted together.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dimension: Option<String>,
 }

@@ -21,9 +21,9 @@ const LOOK_NS: i128 = 50_000;
 /// Device time per nanosecond of the clock.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Capacity {
-    /// Of all holders together.
+    /// Device time of all holders together.
     pub device: usize,
-    /// Of one holder at most.
+    /// Device time of one holder at most.
     pub holder: usize,
 }
 

@@ -439,7 +439,7 @@ impl Scheduler {
         self.clients.iter().filter_map(make_way).collect()
     }
 
-    /// How to make `holder` yield to `wanting`, if it has to yield now.
+    /// The way to make `holder` yield to `wanting`, if it has to yield now.
     fn reclaim(&self, holder: ClientId, wanting: ClientId, now_ns: u64) -> Option<Action> {
         let c = &self.clients[&holder];
         let held_ns = now_ns.saturating_sub(c.granted_ns);

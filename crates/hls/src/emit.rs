@@ -32,7 +32,7 @@ pub fn module(
     (memories, module): (&Memories, &ir::Module),
     interface: Interface,
 ) -> String {
-    // Which values need registers is found while emitting: emits until that does not change.
+    // Emitting finds the values that need registers: emits until their set does not change.
     let mut marks = Marks::default();
     loop {
         let mut emitter = Emitter::new(bodies, memories, module, marks.clone());

@@ -41,7 +41,7 @@ pub struct Error {
     pub kind: ErrorKind,
     /// The position of the construct in the source.
     pub position: Position,
-    /// What failed, with the offending value.
+    /// The failure, with the offending value.
     pub message: String,
     /// A change of the source or the configuration that avoids the error.
     pub remedy: Option<&'static str>,

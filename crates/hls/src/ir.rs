@@ -500,7 +500,7 @@ pub struct Block {
     pub code: Vec<Instruction>,
 }
 
-/// How OpenCL passes a parameter of a kernel.
+/// The way in which OpenCL passes a parameter of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Passing {
     /// The address space of what a pointer refers to: one of [`space`].

@@ -48,7 +48,7 @@ pub const STATUS_BARRIER: u64 = passes::work_items::STATUS_BARRIER;
 /// family.
 const PARTS_LUTS_MAX: u64 = 20_000;
 
-/// What a program is compiled with.
+/// The options with which a program is compiled.
 #[derive(Clone, Debug)]
 pub struct Options {
     /// OpenCL's build options, already split.
@@ -62,8 +62,8 @@ pub struct Options {
     /// Executes work-items in parts wherever that is possible, and not only where it is faster: for
     /// tests.
     pub parts: bool,
-    /// What is compiled once for all programs; without it, the library of built-in functions is compiled
-    /// with the program.
+    /// The parts that are compiled once for all programs; without them, the library of built-in
+    /// functions is compiled with the program.
     pub prepared: Option<Arc<Prepared>>,
 }
 
@@ -198,7 +198,8 @@ fn other_forms(first: &Synthesized) -> &'static [(bool, bool)] {
     }
 }
 
-/// How all work-items of a group execute a loop, and the channels with an order ([`lower`]).
+/// The form in which all work-items of a group execute a loop, and the channels with an order
+/// ([`lower`]).
 type Form<'a> = (bool, &'a HashSet<String>);
 
 /// A kernel's hardware.

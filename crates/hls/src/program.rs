@@ -6,9 +6,9 @@ use std::process::{Command, ExitStatus, Stdio};
 
 /// Debian's packages of the programs.
 pub const PACKAGES: &str = "clang-16 llvm-16 g++ verilator";
-/// What LLVM writes when an allocation fails.
+/// LLVM's message when an allocation fails.
 const NO_MEMORY: &str = "LLVM ERROR: out of memory";
-/// What it writes before its own state, which is of no use to the author of the source.
+/// LLVM's line before its own state, which is of no use to the author of the source.
 const CRASH: &str = "PLEASE submit a bug report";
 
 /// The messages of a program that has failed, with the reason if a signal has ended it or its memory

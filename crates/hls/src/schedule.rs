@@ -53,7 +53,7 @@ const INTERVAL_MAX: u32 = 48;
 /// Schedules that are tried until operations on channels are near each other, and phis are read in
 /// time.
 const ATTEMPTS: u32 = 16;
-/// How often the reads of a phi are moved to a later step: more often, they wait for themselves.
+/// Maximum number of moves of a phi's reads to a later step: with more, they wait for themselves.
 const MOVES_MAX: u32 = 3;
 /// Steps in which a free resource is searched.
 const SEARCH_MAX: u32 = 256;
@@ -150,7 +150,7 @@ impl Uses {
 /// A time: a step, and the delay in it.
 type Time = (u32, u32);
 
-/// How a block is scheduled.
+/// The form of a block's schedule.
 #[derive(Clone, Default)]
 struct Form {
     /// As a pipeline: its interval.
@@ -348,7 +348,7 @@ impl<'a> Block<'a> {
         self.code.independent || self.code.code.iter().any(Instruction::uses_channel)
     }
 
-    /// What prevents an interval shorter than this.
+    /// The reason why the interval is not shorter than this.
     fn limit(self, interval: u32) -> &'static str {
         let (mut calls, mut readers) = (0, HashMap::new());
         let mut accesses = HashMap::new();

@@ -20,7 +20,7 @@ pub struct Pipeline {
     pub position: Position,
     /// Clocks between iterations.
     pub interval: u32,
-    /// What prevents a shorter interval.
+    /// The reason why the interval is not shorter.
     pub limit: &'static str,
     /// Whether its iterations are work-items.
     pub items: bool,

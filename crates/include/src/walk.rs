@@ -200,7 +200,10 @@ impl Walker<'_> {
                         let condition = self.condition(directive, found, macros)?;
                         group.begin(condition, macros);
                         self.steps += group.start.as_ref().map_or(0, Macros::len);
-                        lines.extend(self.asking(directive, found).map(|line| (n, line)));
+                        lines.extend(
+                            self.without_has_include(directive, found)
+                                .map(|line| (n, line)),
+                        );
                     }
                     groups.push(group);
                 }
@@ -214,7 +217,10 @@ impl Walker<'_> {
                             b"else" => Some(true),
                             _ => self.condition(directive, found, macros)?,
                         };
-                        lines.extend(self.asking(directive, found).map(|line| (n, line)));
+                        lines.extend(
+                            self.without_has_include(directive, found)
+                                .map(|line| (n, line)),
+                        );
                         group.begin(condition, macros);
                     }
                 }
@@ -262,9 +268,9 @@ impl Walker<'_> {
 
     /// The line that replaces a condition that tests whether a file exists, because the compiler
     /// would search other directories.
-    fn asking(&self, directive: &Directive, found: &Found) -> Option<String> {
-        let asks = |t: &Token| t.text.starts_with(b"__has_include");
-        directive.tokens.iter().find(|t| asks(t))?;
+    fn without_has_include(&self, directive: &Directive, found: &Found) -> Option<String> {
+        let tests_file = |t: &Token| t.text.starts_with(b"__has_include");
+        directive.tokens.iter().find(|t| tests_file(t))?;
         let mut line = format!("#{}", String::from_utf8_lossy(&directive.name)).into_bytes();
         for token in self.with_files(&directive.tokens, found) {
             line.push(b' ');
@@ -431,15 +437,15 @@ impl Walker<'_> {
         self.places(name, from, next)
             .iter()
             .any(|place| match place {
-                Place::Embedded(name) => self.embedded_text(name).is_some(),
-                Place::File(path, _) => self.files.read(path).is_some(),
+                Candidate::Embedded(name) => self.embedded_text(name).is_some(),
+                Candidate::File(path, _) => self.files.read(path).is_some(),
             })
     }
 
     fn find(&mut self, name: &Name, from: &Found, next: Option<usize>) -> Option<Found> {
         let places = self.places(name, from, next);
         places.into_iter().find_map(|place| match place {
-            Place::Embedded(name) => {
+            Candidate::Embedded(name) => {
                 let bytes = self.embedded_text(&name)?.to_vec();
                 let key = Path::new("embedded:").join(&name);
                 let text = self.read.entry(key.clone()).or_insert_with(|| {
@@ -455,7 +461,7 @@ impl Walker<'_> {
                 let text = text.clone()?;
                 Some(Found { text, next: 0 })
             }
-            Place::File(path, next) => {
+            Candidate::File(path, next) => {
                 let text = self.file(path)?;
                 Some(Found { text, next })
             }
@@ -485,10 +491,10 @@ impl Walker<'_> {
     }
 
     /// The places to search for a name, in order.
-    fn places(&self, name: &Name, from: &Found, next: Option<usize>) -> Vec<Place> {
+    fn places(&self, name: &Name, from: &Found, next: Option<usize>) -> Vec<Candidate> {
         let path = Path::new(&name.name);
         if path.is_absolute() {
-            return vec![Place::File(path.to_owned(), 0)];
+            return vec![Candidate::File(path.to_owned(), 0)];
         }
         let mut places = Vec::new();
         if next.is_none() {
@@ -496,26 +502,26 @@ impl Walker<'_> {
             match beside {
                 Some(directory) if name.is_quoted => {
                     // The includer's own directory is searched before the first directory of `-I`.
-                    places.push(Place::File(directory.join(path), 0));
+                    places.push(Candidate::File(directory.join(path), 0));
                 }
                 None if name.is_quoted => {
                     let parent = from.text.path.parent().unwrap_or(Path::new(""));
                     let beside = normal(&parent.join(path));
-                    places.extend(beside.to_str().map(|n| Place::Embedded(n.to_owned())));
+                    places.extend(beside.to_str().map(|n| Candidate::Embedded(n.to_owned())));
                 }
                 _ => {}
             }
-            places.insert(0, Place::Embedded(name.name.clone()));
+            places.insert(0, Candidate::Embedded(name.name.clone()));
         }
         let directories = self.directories.iter().enumerate();
         let later = directories.skip(next.unwrap_or(0));
-        places.extend(later.map(|(n, dir)| Place::File(dir.join(path), n + 1)));
+        places.extend(later.map(|(n, dir)| Candidate::File(dir.join(path), n + 1)));
         places
     }
 }
 
-/// A place to search.
-enum Place {
+/// A header or file that an include may refer to.
+enum Candidate {
     /// An embedded header of the program.
     Embedded(String),
     /// A path, and the index after its directory.

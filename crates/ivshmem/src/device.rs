@@ -126,28 +126,31 @@ fn tcp(address: &str) -> io::Result<Device> {
     parsed.map(Device::Tcp)
 }
 
-fn sorted(directory: &str, wanted: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
+fn sorted(directory: &str, matches: impl Fn(&Path) -> bool) -> Vec<PathBuf> {
     let entries = std::fs::read_dir(directory).into_iter().flatten();
     let paths = entries.filter_map(|entry| Some(entry.ok()?.path()));
-    let mut found: Vec<PathBuf> = paths.filter(|path| wanted(path)).collect();
+    let mut found: Vec<PathBuf> = paths.filter(|path| matches(path)).collect();
     found.sort();
     found
 }
 
-fn says(path: PathBuf) -> String {
+fn read_attribute(path: PathBuf) -> String {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     text.trim().to_owned()
 }
 
 fn pci_devices() -> Vec<PathBuf> {
     sorted(DEVICES, |path| {
-        says(path.join("vendor")) == VENDOR && says(path.join("device")) == MODEL
+        read_attribute(path.join("vendor")) == VENDOR
+            && read_attribute(path.join("device")) == MODEL
     })
 }
 
 /// The devices of the ports for this protocol.
 fn ports() -> Vec<PathBuf> {
-    let named = sorted(PORTS, |path| says(path.join("name")).starts_with(PORT_NAME));
+    let named = sorted(PORTS, |path| {
+        read_attribute(path.join("name")).starts_with(PORT_NAME)
+    });
     let names = named.iter().filter_map(|path| path.file_name());
     names.map(|name| Path::new("/dev").join(name)).collect()
 }

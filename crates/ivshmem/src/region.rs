@@ -152,7 +152,7 @@ pub struct Region {
 }
 
 impl Region {
-    /// The region in a mapping that is at least as long as its layout says.
+    /// The region in a mapping that is at least as long as its layout.
     pub fn new(memory: &Memory, layout: Layout) -> Result<Region, LayoutError> {
         let whole = memory.slice(0, layout.region_bytes);
         Ok(Region {

@@ -1,10 +1,10 @@
 //! The memory budget of a device that several executors share, each for tenants of its own: a page
 //! that the manager makes and all of them map.
 //!
-//! Each executor has a slot, in which it alone says what its objects take. One that needs more than
-//! is free takes the lead, which one executor has at a time, and asks the others to free memory, of
-//! those that have been idle for longest first. They need no turn of the device for that. The
-//! manager empties the slot of an executor that has ended.
+//! Each executor has a slot with the memory that its objects take, which only that executor writes.
+//! One that needs more than is free takes the lead, which one executor has at a time, and asks the
+//! others to free memory, of those that have been idle for longest first. They need no turn of the
+//! device for that. The manager empties the slot of an executor that has ended.
 //!
 //! The numbers decide what leaves the device, not what may be accessed: an executor that writes
 //! wrong ones, or does not answer, delays others or has them swap, as one that takes the device's
@@ -56,7 +56,7 @@ pub struct Budget {
     memory: Memory,
 }
 
-/// What the executors but one take together.
+/// The memory that all executors but one take together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Others {
     /// Bytes on the device.
@@ -70,7 +70,7 @@ pub struct Others {
 /// An executor with objects that may leave the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its slot.
+    /// Slot of the executor.
     pub slot: usize,
     /// Bytes on the device that may leave once no command uses them.
     pub movable: u64,
@@ -175,7 +175,7 @@ impl Member {
         self.own().used_ns.fetch_max(now_ns, Ordering::Relaxed);
     }
 
-    /// What the others take.
+    /// The memory that the others take.
     pub fn taken(&self) -> Others {
         let mut sum = Others::default();
         for (_, slot) in self.others() {
@@ -353,7 +353,7 @@ mod tests {
         };
         assert_eq!(c.taken(), both);
         assert_eq!(a.taken().resident, 5);
-        // What cannot leave is not asked for.
+        // Memory that cannot leave is not requested.
         let a_is_idle = Peer {
             slot: 0,
             movable: 6,

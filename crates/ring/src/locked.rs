@@ -14,7 +14,7 @@ impl<T: ?Sized> Locked<T> for Mutex<T> {
     }
 }
 
-/// What a lock under which nothing panics gives: of a reader, of a writer, after a wait.
+/// The result of a lock under which nothing panics: of a reader, of a writer, after a wait.
 pub trait Unpoisoned<T> {
     /// The guard.
     fn unpoisoned(self) -> T;

@@ -7,7 +7,7 @@ use std::os::fd::{AsFd, AsRawFd};
 /// A process, as recorded by the kernel when it connected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Peer {
-    /// Its effective user.
+    /// Effective user of the process.
     pub uid: u32,
     /// Its process id; `None`: the process is outside this process's PID namespace, for example in
     /// another container.

@@ -251,7 +251,7 @@ impl Producer {
         Ok(producer)
     }
 
-    /// Where another process continues to write; `None`: something is not published.
+    /// The position at which another process continues to write; `None`: messages are unpublished.
     pub fn position(&self) -> Option<Position> {
         (self.tail == self.published).then_some(Position {
             bytes: self.tail,
@@ -419,7 +419,7 @@ impl Consumer {
         Ok(consumer)
     }
 
-    /// Where another process continues to read.
+    /// The position at which another process continues to read.
     pub fn position(&self) -> Position {
         Position {
             bytes: self.head,

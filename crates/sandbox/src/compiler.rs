@@ -1,4 +1,4 @@
-//! What the compiler of a tenant's source gives up beyond the executor that starts it
+//! Restrictions of the compiler of a tenant's source beyond those of the executor that starts it
 //! ([`Sandbox`](crate::Sandbox)): of the system it reads the programs and libraries alone, and its
 //! memory, time and files are limited. A program that it starts inherits all of that.
 //!

@@ -70,7 +70,7 @@ pub struct Options {
     pub runtime_dir: PathBuf,
     /// Certificate and key for TLS; `None`: plain TCP.
     pub tls: Option<TlsFiles>,
-    /// How long to keep the session of a failed connection.
+    /// Time to keep the session of a failed connection.
     pub grace: Duration,
     /// Time limit for a session that comes from another node.
     pub arrival: Duration,
@@ -108,7 +108,7 @@ struct Session {
     /// Ends the sleep of the outbound thread.
     waker: Waker,
     outbound: OnceLock<Thread>,
-    /// How the session leaves, if it has come from another node.
+    /// The way back of the session, if it has come from another node.
     leaving: Option<leaving::Way>,
 }
 

@@ -132,7 +132,7 @@ pub(crate) fn send_blob<T: Serialize>(
 /// Decodes the message in a file, from a private copy.
 pub(crate) fn read_file<T: DeserializeOwned>(fds: Vec<OwnedFd>, len: u64) -> Result<T, String> {
     let fd = fds.into_iter().next();
-    let fd = fd.ok_or("a message without its descriptor")?;
+    let fd = fd.ok_or("message lacks its descriptor")?;
     if len > MESSAGE_BYTES_MAX as u64 {
         return Err(format!(
             "its description has {len} bytes, too many for a network"

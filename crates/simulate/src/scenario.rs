@@ -101,7 +101,7 @@ fn migration() -> f64 {
     1000.0
 }
 
-/// How a device is shared: `baltra_gate`'s options.
+/// The way in which a device is shared: `baltra_gate`'s options.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Gate {

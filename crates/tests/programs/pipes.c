@@ -163,7 +163,7 @@ static void together(cl_command_queue_properties properties) {
   printf("together wrong %d status %d\n", wrong, status);
 }
 
-/* What OpenCL refuses. */
+/* Calls that OpenCL refuses. */
 static void errors(void) {
   printf("create %d %d %d %d\n", refused(CL_MEM_READ_ONLY, 4, 4), refused(0, 0, 4), refused(0, 4, 0),
          refused(0, 1 << 20, 4));

@@ -1,6 +1,6 @@
 /* A program written without regard to pools, with several queues on its one device.
  *
- *   pooled facts            prints what the device says of itself
+ *   pooled facts            prints the device's own values
  *   pooled queues N         N queues: objects of each kind go from queue to queue; prints "right N"
  *   pooled launches N       creates N queues and runs a kernel in each of them
  *   pooled lost FILE        as a device of the pool goes: see lost() */
@@ -201,7 +201,7 @@ static void all_kinds(int count) {
   mapped(add, ones);
   images();
   binaries(ones);
-  /* What kernels only read is in several places at once; a change reaches them all. */
+  /* Objects that kernels only read are in several places at once; a change reaches them all. */
   for (cl_uint round = 0; round < 3; round++) {
     cl_mem own[QUEUES_MAX];
     for (int i = 0; i < queues; i++) {

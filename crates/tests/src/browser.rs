@@ -228,8 +228,8 @@ impl Browser {
             .expect("a scheme");
     }
 
-    /// What axe's rules (WCAG 2.2, levels A and AA, and best practices) find in the visible page:
-    /// for each violated rule its name, its meaning and the elements.
+    /// The violations that axe's rules (WCAG 2.2, levels A and AA, and best practices) find in the
+    /// visible page: for each violated rule its name, its meaning and the elements.
     pub fn violations(&self) -> Value {
         if self.script("return window.axe === undefined", &[]) == true {
             self.script(&axe(), &[]);

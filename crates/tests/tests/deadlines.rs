@@ -220,7 +220,7 @@ fn with_device_isolation_a_lost_context_costs_others_one_session() {
     );
     works_again(&daemon, "blue");
     works_again(&daemon, "red");
-    // Which session's thread detects the fault first is random; the fault is counted once.
+    // The session whose thread detects the fault first is random; the fault is counted once.
     let both = faults(&daemon, "red", "context_lost") + faults(&daemon, "blue", "context_lost");
     assert_eq!(both, 1);
 }

@@ -89,7 +89,7 @@ fn finish_load(executor: u32) {
     rustix::process::kill_process(pid, rustix::process::Signal::USR1).unwrap();
 }
 
-/// A session that loads an image meanwhile; the result says whether the driver has loaded it.
+/// A session that loads an image meanwhile; the result is whether the driver has loaded it.
 fn load(tenant: Tenant, image: &[u8]) -> JoinHandle<(Tenant, bool)> {
     let image = image.to_vec();
     std::thread::spawn(move || {

@@ -219,7 +219,7 @@ fn the_work_of_a_stop_does_not_depend_on_what_the_program_does_not_write() {
     let few = stop_of(4, "host_memory = false");
     let many = stop_of(96, "host_memory = false");
     for (bytes, objects) in [few, many] {
-        // What it writes, its kernel, and nothing else.
+        // Its writes, its kernel, and nothing else.
         assert!(bytes <= 2 << 20 && objects <= 3, "{few:?}, {many:?}");
     }
 }
@@ -567,13 +567,13 @@ fn first_transfers_of_several_threads_leave_no_queue_behind_that_a_move_would_ru
     nothing_panicked(&daemon);
 }
 
-/// How often a process is killed in each test: `BALTRA_KILLS`.
+/// The number of times that a process is killed in each test: `BALTRA_KILLS`.
 fn kills() -> usize {
     let times = std::env::var("BALTRA_KILLS");
     times.map_or(4, |times| times.parse().expect("BALTRA_KILLS is a number"))
 }
 
-/// Which process is killed while a session moves.
+/// The process that is killed while a session moves.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Source,

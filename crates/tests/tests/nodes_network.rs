@@ -188,7 +188,7 @@ fn a_session_stays_if_the_link_fails_during_its_move() {
         let before = nodes.network.sent(NEAR.0).unwrap();
         let output = std::thread::scope(|scope| {
             let moving = scope.spawn(|| nodes.send());
-            until("bytes are under way", || {
+            until("bytes are in flight", || {
                 nodes.network.sent(NEAR.0).unwrap() > before + passed
             })
             .unwrap();

@@ -370,7 +370,7 @@ fn nothing_is_left_of_a_client_or_a_keeper_that_dies() {
     }
 }
 
-/// Which process is killed while a session is suspended or resumed.
+/// The process that is killed while a session is suspended or resumed.
 #[derive(Clone, Copy, PartialEq)]
 enum Victim {
     Executor,
@@ -378,7 +378,7 @@ enum Victim {
     Client,
 }
 
-/// How often a process is killed in each test: `BALTRA_KILLS`.
+/// The number of times that a process is killed in each test: `BALTRA_KILLS`.
 fn kills() -> u64 {
     let times = std::env::var("BALTRA_KILLS");
     times.map_or(4, |times| times.parse().expect("BALTRA_KILLS is a number"))

@@ -182,7 +182,7 @@ fn executors_of_a_device_share_its_memory() {
     for tenant in ["red", "blue"] {
         assert!(usage(&daemon, tenant, "moved_bytes") > 24 * MIB, "{tenant}");
     }
-    // What an executor held is free once it has ended, in the middle of a move, too.
+    // Memory of an executor is free once it has ended, in the middle of a move, too.
     let [mut red, mut blue] = beside;
     for _ in 0..3 {
         let pid = Pid::from_raw(executor_of(&daemon, "red") as i32).unwrap();

@@ -1,4 +1,4 @@
-//! What a new release meets: the state of the last one, and peers of another version.
+//! A new release meets the state of the last one, and peers of another version.
 
 use baltra_tests::{app, baltra, by_variables, daemon, root};
 use baltra_wire::{Version, VERSION};
@@ -114,7 +114,7 @@ fn opens_the_state_of(release: &str) {
         assert!(devices.contains("cordoned"), "{devices}");
         let functions = host.text(&["function", "list"]);
         assert!(functions.contains("sobel"), "{functions}");
-        // What this release writes into it is there after the next start.
+        // The records that this release writes into it are there after the next start.
         host.text(&["down"]);
         host.up();
     }

@@ -22,7 +22,7 @@ const ADMINISTRATION_PATIENCE: Duration = Duration::from_secs(60);
 /// Alignment of blocks in the arena.
 const ALIGN: u64 = 64;
 
-/// What the host offers for a function.
+/// The host's offer for a function.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Offer {
     /// The implementation that will run.

@@ -48,7 +48,7 @@ pub enum Backing {
 pub enum Control<'a> {
     /// Maps a new arena: the socket passes its sealed memfd, in the order of these messages.
     ArenaAdd {
-        /// Its id, which is never reused.
+        /// Id of the arena, which is never reused.
         arena: u32,
         /// Bytes.
         len: u64,
@@ -64,7 +64,7 @@ pub enum Control<'a> {
     },
     /// `clCreateContext` for the session's device and its sub-devices (0: the device itself).
     Context {
-        /// Its id.
+        /// Id of the new context.
         id: Id,
         /// The devices, four bytes each.
         #[serde(borrow)]
@@ -72,7 +72,7 @@ pub enum Control<'a> {
     },
     /// A command queue and its channel.
     Queue {
-        /// Its id.
+        /// Id of the new queue.
         id: Id,
         /// The context.
         context: Id,
@@ -85,7 +85,7 @@ pub enum Control<'a> {
     },
     /// `clCreateBuffer`.
     Buffer {
-        /// Its id.
+        /// Id of the new buffer.
         id: Id,
         /// The context.
         context: Id,
@@ -98,7 +98,7 @@ pub enum Control<'a> {
     },
     /// `clCreateSubBuffer`.
     SubBuffer {
-        /// Its id.
+        /// Id of the new sub-buffer.
         id: Id,
         /// The buffer.
         parent: Id,
@@ -111,7 +111,7 @@ pub enum Control<'a> {
     },
     /// `clCreateImage`.
     Image {
-        /// Its id.
+        /// Id of the new image.
         id: Id,
         /// The context.
         context: Id,
@@ -128,7 +128,7 @@ pub enum Control<'a> {
     },
     /// `clCreateSampler`.
     Sampler {
-        /// Its id.
+        /// Id of the new sampler.
         id: Id,
         /// The context.
         context: Id,
@@ -138,7 +138,7 @@ pub enum Control<'a> {
     },
     /// `clCreateProgramWithSource`.
     ProgramSource {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,
@@ -157,7 +157,7 @@ pub enum Control<'a> {
     Watch(Event),
     /// `clCreateKernel`.
     Kernel {
-        /// Its id.
+        /// Id of the new kernel.
         id: Id,
         /// A built program.
         program: Id,
@@ -195,7 +195,7 @@ pub enum Control<'a> {
     /// Like [`Control::ArenaAdd`], in a session whose memory is a [`crate::Share`]: a part of the
     /// share.
     ArenaPart {
-        /// Its id.
+        /// Id of the arena.
         arena: u32,
         /// Offset in the share; a multiple of a page.
         offset: u64,
@@ -224,11 +224,11 @@ pub enum Control<'a> {
     },
     /// `clCreatePipe`. From version 1.8 on.
     Pipe {
-        /// Its id.
+        /// Id of the new pipe.
         id: Id,
         /// The context.
         context: Id,
-        /// Its packets.
+        /// Packets of the pipe.
         shape: PipeShape,
     },
 }
@@ -261,7 +261,7 @@ pub enum Request<'a> {
     },
     /// `clCreateProgramWithBinary`, one binary for each device.
     ProgramBinary {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,
@@ -274,7 +274,7 @@ pub enum Request<'a> {
     },
     /// `clCreateProgramWithIL`.
     ProgramIl {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,
@@ -284,7 +284,7 @@ pub enum Request<'a> {
     },
     /// `clCreateProgramWithBuiltInKernels`.
     ProgramBuiltIn {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,
@@ -301,7 +301,7 @@ pub enum Request<'a> {
         program: Id,
         /// The constant.
         id: u32,
-        /// Its value.
+        /// Value of the constant.
         #[serde(borrow)]
         value: &'a [u8],
     },
@@ -333,7 +333,7 @@ pub enum Request<'a> {
         /// Programs with header sources, four bytes each.
         #[serde(borrow)]
         headers: &'a [u8],
-        /// Their names.
+        /// Names of the headers.
         #[serde(borrow)]
         header_names: Vec<&'a str>,
         /// See [`Request::Build`].
@@ -394,7 +394,7 @@ pub enum Request<'a> {
     /// [`Request::ProgramBinary`] with the binaries' SHA-256 in place of their bytes; the reply is
     /// [`crate::Reply::Lacking`] if the node lacks one of them. From version 1.4 on.
     ProgramDigest {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,
@@ -408,7 +408,7 @@ pub enum Request<'a> {
     /// Creates and builds a program from an accelerator in the node's store, which an operator has
     /// added; the reply is that of [`Request::Build`]. From version 1.5 on.
     ProgramStored {
-        /// Its id.
+        /// Id of the new program.
         id: Id,
         /// The context.
         context: Id,

@@ -48,8 +48,9 @@ impl DeviceDescription {
         self.number(DEVICE_TYPE) & DEVICE_TYPE_GPU != 0
     }
 
-    /// How many times the device's memory objects may have together: the configured number, or
-    /// [`OVERCOMMIT`] if their memory on the device is limited (`has_limit`) or is a GPU's own.
+    /// Limit of all memory objects together, as a multiple of the device's memory: the configured
+    /// number, or [`OVERCOMMIT`] if their memory on the device is limited (`has_limit`) or is a
+    /// GPU's own.
     pub fn overcommit(&self, configured: Option<u32>, has_limit: bool) -> u32 {
         let has_own_memory = self.is_gpu() && self.number(DEVICE_HOST_UNIFIED_MEMORY) == 0;
         let by_kind = if has_limit || has_own_memory {

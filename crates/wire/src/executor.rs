@@ -41,7 +41,7 @@ pub enum ToExecutor {
     },
     /// Replies to [`ToManager::Program`].
     Programmed {
-        /// Its number.
+        /// Number of the request.
         call: u64,
         /// Whether the program may run.
         verdict: Verdict,
@@ -66,7 +66,7 @@ pub enum ToExecutor {
     /// Answers [`ToManager::Fetch`]. With one descriptor, unless it failed: a file of the image's
     /// bytes.
     Fetched {
-        /// Its number.
+        /// Number of the request.
         call: u64,
         /// The reason for which there is no image, for operators and users.
         error: String,
@@ -76,7 +76,7 @@ pub enum ToExecutor {
     MoveOut {
         /// The session.
         session: u64,
-        /// How long commands in flight may take to end, milliseconds.
+        /// Maximum time of commands in flight, milliseconds.
         wait_ms: u32,
         /// The largest allocation of the other device, bytes.
         allocation_bytes_max: u64,
@@ -109,13 +109,13 @@ pub enum ToExecutor {
     Reach {
         /// The session.
         session: u64,
-        /// Where it goes.
+        /// The destination.
         to: Remote,
     },
     /// The executor shares the device's memory with others (`memory_overcommit`). One descriptor:
     /// the budget's page (`baltra_ring::budget`). Sent before the first session.
     Budget {
-        /// Its slot of the page.
+        /// The executor's slot of the page.
         slot: u32,
     },
     /// Like [`ToExecutor::MoveOut`], to a relay that sends the session to another node, and is
@@ -123,7 +123,7 @@ pub enum ToExecutor {
     Leave {
         /// The session.
         session: u64,
-        /// How long commands in flight may take to end, milliseconds.
+        /// Maximum time of commands in flight, milliseconds.
         wait_ms: u32,
     },
 }
@@ -181,7 +181,7 @@ pub enum Verdict {
 /// A session to serve.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct SessionStart {
-    /// Its number on this node.
+    /// Number of the session on this node.
     pub session: u64,
     /// The tenant.
     pub tenant: String,
@@ -229,7 +229,7 @@ pub enum ToManager {
         tenant: String,
         /// The open sessions; their clients' descriptions follow, [`ToManager::Named`].
         sessions: Vec<SessionStart>,
-        /// Their leases: id and tenant.
+        /// Leases of the sessions: id and tenant.
         leases: Vec<(u64, String)>,
     },
     /// A session has a program whose image the device must hold. Each session has at most one such
@@ -241,7 +241,7 @@ pub enum ToManager {
         session: u64,
         /// The image: sha256, lower-case hexadecimal.
         digest: String,
-        /// Its kernels, if they are known.
+        /// Kernels of the image, if they are known.
         kernels: Vec<String>,
     },
     /// A session has released its last program of an image.
@@ -262,7 +262,7 @@ pub enum ToManager {
     },
     /// Answers [`ToExecutor::Load`].
     LoadEnded {
-        /// Its number.
+        /// Number of the request.
         call: u64,
         /// The driver's error, for operators; empty: the driver has loaded the image.
         error: String,
@@ -344,7 +344,7 @@ pub enum ToManager {
     },
     /// Answers [`ToExecutor::Describe`]; several packets if there are many sessions.
     Described {
-        /// Its number.
+        /// Number of the request.
         call: u64,
         /// The sessions.
         sessions: Vec<SessionFacts>,

@@ -23,8 +23,8 @@ pub struct Hello {
     pub mirror: bool,
 }
 
-/// What a hello over a network is for. Follows the [`Hello`] in the same frame; clients of releases
-/// before 1.7 leave it out ([`crate::Trailing`]), and their managers ignore it.
+/// The purpose of a hello over a network. Follows the [`Hello`] in the same frame; clients of
+/// releases before 1.7 leave it out ([`crate::Trailing`]), and their managers ignore it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Purpose {
     /// A new session.
@@ -44,7 +44,7 @@ pub enum Purpose {
 pub struct Share {
     /// Start of the part in the memfd; a multiple of a page.
     pub offset: u64,
-    /// Its bytes.
+    /// Bytes of the share.
     pub len: u64,
 }
 

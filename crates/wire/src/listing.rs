@@ -135,15 +135,15 @@ pub struct Listed {
     pub platform: String,
     /// The device's name.
     pub name: String,
-    /// Its OpenCL version, as the driver prints it.
+    /// OpenCL version of the device, as the driver prints it.
     pub version: String,
     /// `cl_device_type`
     pub kind: u64,
     /// Bytes of device memory.
     pub memory_bytes: u64,
-    /// Its UUID, if the driver reports one.
+    /// UUID of the device, if the driver reports one.
     pub uuid: Option<Uuid>,
-    /// Its position on the PCI bus, if the driver reports one.
+    /// Position of the device on the PCI bus, if the driver reports one.
     pub pci: Option<PciAddress>,
 }
 
@@ -175,7 +175,7 @@ impl Listed {
 pub struct Listing {
     /// The library's file; `None`: a board, or unknown.
     pub library: Option<PathBuf>,
-    /// Its devices, by ordinal.
+    /// Devices of the driver, by ordinal.
     pub devices: Vec<Listed>,
 }
 

@@ -66,7 +66,7 @@ pub struct Part {
     pub start: u64,
     /// Bytes; as for `start`.
     pub len: u64,
-    /// Its offset in the window.
+    /// Offset of the part in the window.
     pub offset: u64,
 }
 
@@ -92,9 +92,9 @@ pub const FDS_MAX: usize = 64;
 /// An arena.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ArenaState {
-    /// Its id.
+    /// Id of the arena.
     pub arena: u32,
-    /// Its offset in the descriptor's file.
+    /// Offset of the arena in the descriptor's file.
     pub offset: u64,
     /// Bytes.
     pub len: u64,
@@ -103,7 +103,7 @@ pub struct ArenaState {
 /// A record of the control channel that made an object, or changed it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Step {
-    /// Its number in the session, in the order of the records.
+    /// Number of the step in the session, in the order of the records.
     pub number: u64,
     /// The object.
     pub id: Id,
@@ -116,9 +116,9 @@ pub struct Step {
 /// A kernel that the target must be able to run.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KernelNeed {
-    /// Its program.
+    /// Program of the kernel.
     pub program: Id,
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
     /// Work-items of the largest group that the program has launched.
     pub group: u64,
@@ -128,7 +128,7 @@ pub struct KernelNeed {
     pub local_bytes: u64,
 }
 
-/// What can be prepared while the session runs.
+/// The objects that can be prepared while the session runs.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Plan {
     /// Contexts and programs.
@@ -149,7 +149,7 @@ pub type RingPosition = (u64, u64, u64);
 /// A command that an out-of-order queue has taken and not ended.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct OpenCommand {
-    /// Its event, or 0.
+    /// Event of the command, or 0.
     pub event: Event,
     /// Its record while it waits; `None`: it has ended, and earlier ones have not.
     pub record: Option<Vec<u8>>,
@@ -158,7 +158,7 @@ pub struct OpenCommand {
 /// A command queue that is stopped.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct QueueState {
-    /// Its id.
+    /// Id of the queue.
     pub id: Id,
     /// The reading end of its ring.
     pub position: RingPosition,

@@ -15,7 +15,7 @@ const KERNELS_MAX: usize = 4096;
 /// Reasons for which a manifest is refused.
 #[derive(Debug, thiserror::Error)]
 pub enum Error {
-    /// It is not JSON of this form.
+    /// The manifest is not JSON of this form.
     #[error("the image's manifest is malformed")]
     Json(#[from] serde_json::Error),
     /// A kernel exceeds what a launch can pass.
@@ -41,9 +41,9 @@ pub struct Manifest {
 /// A kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Kernel {
-    /// Its name.
+    /// Name of the kernel.
     pub name: String,
-    /// Its attributes, as `CL_KERNEL_ATTRIBUTES` returns them.
+    /// Attributes of the kernel, as `CL_KERNEL_ATTRIBUTES` returns them.
     #[serde(default)]
     pub attributes: String,
     /// The attribute `reqd_work_group_size`.
@@ -73,7 +73,7 @@ pub struct Kernel {
 /// A channel of a kernel.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Channel {
-    /// Its name, with the index of an array's element.
+    /// Name of the channel, with the index of an array's element.
     pub name: String,
     /// The kernel writes it, otherwise it reads it.
     pub writes: bool,
@@ -101,17 +101,17 @@ pub enum Address {
 /// An argument.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Argument {
-    /// Its name.
+    /// Name of the argument.
     pub name: String,
-    /// Its type's name.
+    /// Name of the argument's type.
     pub type_name: String,
-    /// Its address space.
+    /// Address space of the argument.
     #[serde(rename = "address_space")]
     pub address: Address,
     /// Type qualifiers, such as `const restrict`.
     #[serde(default)]
     pub qualifiers: String,
-    /// Its size for `clSetKernelArg`; that of a pointer is 8.
+    /// Size of the argument for `clSetKernelArg`; that of a pointer is 8.
     pub bytes: u64,
     /// Words of the argument block that it occupies.
     pub words: u64,
@@ -130,7 +130,7 @@ impl Argument {
     }
 }
 
-/// What the compiler reports about a circuit.
+/// The compiler's report about a circuit.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Report {
     /// Loops that are pipelines, in the order of the source.
@@ -157,7 +157,7 @@ pub struct Loop {
     pub line: u64,
     /// Cycles between the starts of two iterations.
     pub interval: u64,
-    /// What limits it.
+    /// The reason why the interval is not shorter.
     #[serde(default)]
     pub limit: String,
 }
@@ -167,7 +167,7 @@ pub struct Loop {
 pub struct OnChip {
     /// The variable's name.
     pub name: String,
-    /// Its size.
+    /// Size of the memory.
     pub bytes: u64,
     /// Independent parts.
     pub banks: u64,

@@ -17,7 +17,7 @@ const VERSION: u32 = 1;
 const HEADER_BYTES: usize = 40;
 const KIND_BYTES: usize = 4;
 
-/// What a file holds.
+/// The content of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// One compiled program.

@@ -10,7 +10,7 @@ use super::function::deploy;
 use super::library;
 use super::run::Signals;
 use crate::args::{Config, Demo, Door};
-use crate::configuration::{self, Everything};
+use crate::configuration::{self, DaemonConfiguration};
 use crate::control::Control;
 use crate::daemons::{Running, Tie};
 use crate::exit::Exit;
@@ -118,11 +118,11 @@ impl Demonstration {
             began,
             "Starting Baltra on this host, in a directory of its own",
         );
-        let (everything, arguments) = configure(&args.set, home)?;
-        let daemons = super::up::start(&everything, &arguments, Tie::Leashed)?;
+        let (configuration, arguments) = configure(&args.set, home)?;
+        let daemons = super::up::start(&configuration, &arguments, Tie::Leashed)?;
         let mut demonstration = Demonstration {
             home: home.to_owned(),
-            paths: everything.manager.paths.clone(),
+            paths: configuration.manager.paths.clone(),
             library,
             driver: Default::default(),
             device: String::new(),
@@ -376,7 +376,7 @@ impl Demonstration {
 }
 
 /// The configuration of the daemons, and their arguments.
-fn configure(set: &[String], home: &Path) -> Result<(Everything, Vec<String>)> {
+fn configure(set: &[String], home: &Path) -> Result<(DaemonConfiguration, Vec<String>)> {
     let mut assignments: Vec<String> = [
         "metrics.address=off",
         "registry.address=auto",
@@ -392,9 +392,9 @@ fn configure(set: &[String], home: &Path) -> Result<(Everything, Vec<String>)> {
         set: assignments.clone(),
         state_dir: Some(home.join("state")),
     };
-    let everything = configuration::everything(&config, Some(&home.join("run")))?;
+    let configuration = configuration::daemon_configuration(&config, Some(&home.join("run")))?;
     let flags = assignments.into_iter().flat_map(|s| ["--set".into(), s]);
-    Ok((everything, flags.collect()))
+    Ok((configuration, flags.collect()))
 }
 
 fn step(began: Instant, text: &str) {

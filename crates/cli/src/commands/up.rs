@@ -1,7 +1,7 @@
 //! `baltra up` and `baltra down`: start and stop all daemons of this host.
 
 use crate::args::Up;
-use crate::configuration::{self, quoted, Everything};
+use crate::configuration::{self, quoted, DaemonConfiguration};
 use crate::control::{self, Control};
 use crate::daemons::{Daemon, Running, Tie};
 use crate::output;
@@ -19,9 +19,9 @@ const JOIN_PATIENCE: Duration = Duration::from_secs(10);
 
 /// `baltra up`
 pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
-    let everything = configuration::everything(&args.config, runtime_dir)?;
+    let configuration = configuration::daemon_configuration(&args.config, runtime_dir)?;
     if args.dump_config {
-        print!("{}", everything.dump()?);
+        print!("{}", configuration.dump()?);
         return Ok(ExitCode::SUCCESS);
     }
     let mut arguments: Vec<String> = Vec::new();
@@ -32,13 +32,13 @@ pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
     for assignment in &args.config.set {
         arguments.extend(["--set".into(), assignment.clone()]);
     }
-    let paths = everything.manager.paths.clone();
+    let paths = configuration.manager.paths.clone();
     let tie = if args.foreground {
         Tie::Attached
     } else {
         Tie::Loose
     };
-    let started = start(&everything, &arguments, tie)?;
+    let started = start(&configuration, &arguments, tie)?;
     if args.foreground {
         return stay(started, &paths);
     }
@@ -48,14 +48,18 @@ pub fn up(args: &Up, runtime_dir: Option<&PathBuf>) -> Result<ExitCode> {
 
 /// Starts the daemons that are not running, one after the other. If one fails, those started before
 /// it are stopped.
-pub fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<Vec<Running>> {
-    let paths = &everything.manager.paths;
+pub fn start(
+    configuration: &DaemonConfiguration,
+    arguments: &[String],
+    tie: Tie,
+) -> Result<Vec<Running>> {
+    let paths = &configuration.manager.paths;
     let mut started: Vec<Running> = Vec::new();
     for daemon in Daemon::ALL {
         let wanted = match daemon {
-            Daemon::Registry => everything.registry.is_some(),
+            Daemon::Registry => configuration.registry.is_some(),
             Daemon::Manager => true,
-            Daemon::Gateway => everything.gateway.is_some(),
+            Daemon::Gateway => configuration.gateway.is_some(),
         };
         if !wanted {
             continue;
@@ -74,9 +78,10 @@ pub fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<
             }
             continue;
         }
-        let patience = (daemon == Daemon::Manager)
-            .then(|| Duration::from_millis(everything.manager.executors.start_timeout_ms + 5_000));
-        let environment = follows(daemon, everything);
+        let patience = (daemon == Daemon::Manager).then(|| {
+            Duration::from_millis(configuration.manager.executors.start_timeout_ms + 5_000)
+        });
+        let environment = follows(daemon, configuration);
         let up = Running::start(daemon, paths, arguments, &environment, tie)
             .and_then(|running| running.wait_ready(patience, true));
         match up {
@@ -87,7 +92,7 @@ pub fn start(everything: &Everything, arguments: &[String], tie: Tie) -> Result<
             }
         }
     }
-    if everything.registry.is_some() && !started.is_empty() {
+    if configuration.registry.is_some() && !started.is_empty() {
         wait_joined(paths)?;
     }
     Ok(started)
@@ -116,9 +121,9 @@ fn wait_joined(paths: &PathOptions) -> Result<()> {
 }
 
 /// Defaults of a daemon's configuration that connect it to the other daemons of this host.
-fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String)> {
-    let paths = &everything.manager.paths;
-    let own = everything.registry.as_ref().and_then(|options| {
+fn follows(daemon: Daemon, configuration: &DaemonConfiguration) -> Vec<(&'static str, String)> {
+    let paths = &configuration.manager.paths;
+    let own = configuration.registry.as_ref().and_then(|options| {
         let announcement = Daemon::Registry.announcement(paths)?;
         Some((announcement.url, options))
     });
@@ -126,7 +131,7 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
     match daemon {
         Daemon::Registry => {}
         Daemon::Manager => {
-            let node = &everything.manager.node;
+            let node = &configuration.manager.node;
             if let Some((url, options)) = own.filter(|_| node.registry.is_empty()) {
                 let token = options.token_of(Role::Node);
                 variables.push(("BALTRA_NODE__REGISTRY", quoted(&url)));
@@ -136,14 +141,14 @@ fn follows(daemon: Daemon, everything: &Everything) -> Vec<(&'static str, String
             }
         }
         Daemon::Gateway => {
-            let Some(gateway) = &everything.gateway else {
+            let Some(gateway) = &configuration.gateway else {
                 return variables;
             };
             let engine = &gateway.engine;
             if !engine.registry.is_empty() || !engine.endpoints.is_empty() {
                 return variables;
             }
-            let node = &everything.manager.node;
+            let node = &configuration.manager.node;
             let joined = match node.registry.as_str() {
                 "" => own.map(|(url, options)| {
                     let token = options.token_of(Role::Application);

@@ -60,7 +60,7 @@ struct Loop {
     accesses: Vec<Access>,
     /// The interval for which it has enough units.
     enough: u32,
-    /// How often it is assumed to be executed.
+    /// Assumed number of executions.
     weight: u64,
 }
 

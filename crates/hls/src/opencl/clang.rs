@@ -22,10 +22,10 @@ const OPTIONAL: [(&str, &str); 7] = [
     ("cl_altera_channels", "baltra_channels.h"),
     ("pipe", "baltra_pipes.h"),
 ];
-/// What clang says of a parameter that is a channel (`baltra_channels.h`).
+/// Clang's message for a parameter that is a channel (`baltra_channels.h`).
 const AS_PARAMETER: &str = "invalid storage class specifier in function declarator";
 /// Attributes of Intel's compiler that change what a program does: a kernel that starts with the
-/// device, and a pipe whose functions wait. What is not supported, and the remedy.
+/// device, and a pipe whose functions wait. The unsupported construct, and the remedy.
 const REFUSED: [(&str, &str, &str); 2] = [
     ("autorun", "kernels", "launch the kernel"),
     (
@@ -293,7 +293,7 @@ pub(super) fn precompilers() -> [Command; 2] {
     })
 }
 
-/// What clang makes of a program.
+/// The kind of clang's output.
 enum Output {
     Ir(Loops),
     Object,

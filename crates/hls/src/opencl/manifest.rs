@@ -57,7 +57,7 @@ pub struct Argument {
     pub name: String,
     /// The type as in the program, such as `float*`.
     pub type_name: String,
-    /// What it refers to.
+    /// The kind of memory that it refers to.
     pub address_space: AddressSpace,
     /// The access qualifier of a pipe or an image: `none` for other types.
     pub access: String,
@@ -79,7 +79,7 @@ impl Argument {
     }
 }
 
-/// What a parameter refers to.
+/// The kind of memory that a parameter refers to.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum AddressSpace {
@@ -94,7 +94,7 @@ pub enum AddressSpace {
     Local,
 }
 
-/// What a kernel's hardware consists of.
+/// The parts of a kernel's hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Report {
     /// States of the state machine.
@@ -118,7 +118,7 @@ pub struct LoopReport {
     pub line: u64,
     /// Clocks between iterations.
     pub interval: u32,
-    /// What prevents a shorter interval.
+    /// The reason why the interval is not shorter.
     pub limit: String,
 }
 

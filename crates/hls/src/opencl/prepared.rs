@@ -1,5 +1,6 @@
-//! What is compiled once for all programs: the library of built-in functions as clang's precompiled
-//! headers; of models the headers, Verilator's runtime and the harness (`hdl/board/sim/emulate.cpp`).
+//! The parts that are compiled once for all programs: the library of built-in functions as clang's
+//! precompiled headers; of models the headers, Verilator's runtime and the harness
+//! (`hdl/board/sim/emulate.cpp`).
 //!
 //! These files are in a folder that belongs to the hardware tree. A record names every file that they were
 //! made of, with its length and time of change, and is written last: files are used only while it

@@ -95,7 +95,7 @@ fn header(symbols: &Symbols, line: &str) -> Result<(Function, Locals)> {
     Ok((function, locals))
 }
 
-/// How a parameter is passed, by its type and attributes.
+/// The way in which a parameter is passed, by its type and attributes.
 fn passing(symbols: &Symbols, text: &str) -> Result<Passing> {
     let inside = |word: &str| text.split_once(word).map(|(_, rest)| rest);
     let space = inside("ptr addrspace(").and_then(|rest| rest.split(')').next()?.parse().ok());

@@ -4,8 +4,8 @@ use super::cursor::Cursor;
 use crate::error::Position;
 use std::collections::HashMap;
 
-/// What names of files begin with whose code has the position of the program's call of it: of the
-/// message library, and of the library of OpenCL's built-in functions (`opencl/clang.rs`).
+/// File-name prefixes of library code, whose instructions get the position of the call in the
+/// program: of the message library, and of OpenCL's built-in functions (`opencl/clang.rs`).
 const LIBRARIES: [&str; 2] = ["humboldt/fabric/", "baltra_"];
 /// Scopes are nested less deeply than this.
 const SCOPES_MAX: usize = 100;

@@ -96,7 +96,7 @@ fn call(instruction: &Instruction) -> Option<(&str, &[(Type, Value)])> {
 }
 
 /// A channel in a call.
-struct Place {
+struct ChannelReference {
     name: String,
     bytes: u64,
     depth: u64,
@@ -104,7 +104,7 @@ struct Place {
 
 /// The channel that a call's first argument is the address of; the second has its elements' bytes in
 /// calls that transfer one.
-fn place(globals: &[Global], arguments: &[(Type, Value)]) -> Result<Place> {
+fn place(globals: &[Global], arguments: &[(Type, Value)]) -> Result<ChannelReference> {
     let variable = || {
         Error::unsupported("the channel is selected by a variable or an argument")
             .remedy("select it by a constant, or in a loop with '#pragma unroll'")
@@ -138,7 +138,7 @@ fn place(globals: &[Global], arguments: &[(Type, Value)]) -> Result<Place> {
     } else {
         global.name.clone()
     };
-    Ok(Place {
+    Ok(ChannelReference {
         name,
         bytes: *bytes,
         depth,

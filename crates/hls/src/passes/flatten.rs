@@ -26,7 +26,7 @@ const CHANNELS_MAX: usize = 6000;
 /// in all iterations then.
 const CHANNEL_ACCESSES_MAX: usize = 96;
 
-/// What a function is synthesized for.
+/// The purpose of a function's synthesis.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Target {
     Messages,
@@ -37,7 +37,7 @@ pub enum Target {
     Accelerator,
 }
 
-/// What may be moved.
+/// The instructions that may be moved.
 #[derive(Clone, Copy)]
 struct Rules {
     length_max: usize,
@@ -279,8 +279,8 @@ fn without_choice(instruction: &Instruction) -> Instruction {
     instruction
 }
 
-/// Gives stores, operations on channels, and loads if the rules say so, a condition, in addition to
-/// their own.
+/// Gives stores, operations on channels, and loads if the rules require it, a condition, in
+/// addition to their own.
 fn restrict(
     function: &mut Function,
     body: Vec<Instruction>,

@@ -6,7 +6,7 @@ use crate::ir::{BinaryOp, Function, Global, Instruction, Op, Value, ValueId};
 use std::collections::{HashMap, HashSet};
 
 /// A place of a work-item: object, work-item.
-type Place = (Value, Value);
+type ItemSlot = (Value, Value);
 
 /// By value: the operation that defines it.
 type Definitions = HashMap<ValueId, Op>;
@@ -40,7 +40,7 @@ fn source(definitions: &Definitions, value: Value) -> Value {
 }
 
 /// The place of an access.
-fn place(definitions: &Definitions, globals: &[Global], address: Value) -> Option<Place> {
+fn place(definitions: &Definitions, globals: &[Global], address: Value) -> Option<ItemSlot> {
     let Value::Local(v) = source(definitions, address) else {
         return None;
     };
@@ -58,7 +58,7 @@ fn place(definitions: &Definitions, globals: &[Global], address: Value) -> Optio
 
 /// Removes stores of the value that was loaded from the same place, without a store between.
 fn remove_held(code: &mut Vec<Instruction>, definitions: &Definitions, globals: &[Global]) {
-    let mut held: HashMap<Value, Place> = HashMap::new();
+    let mut held: HashMap<Value, ItemSlot> = HashMap::new();
     code.retain(|instruction| {
         match instruction.op {
             Op::Load(address, ..) => {
@@ -86,7 +86,7 @@ fn remove_held(code: &mut Vec<Instruction>, definitions: &Definitions, globals: 
 struct Conditional {
     index: usize,
     value: Value,
-    place: Place,
+    place: ItemSlot,
     size: u64,
     condition: Value,
 }

@@ -19,7 +19,7 @@ const BYTES_MAX: u64 = 1024;
 /// Arguments that are pointers to buffers: a pointer has four bits for the buffer.
 const POINTERS_MAX: usize = 15;
 
-/// What the arguments need before the first work-item.
+/// The values that the arguments need before the first work-item.
 #[derive(Debug, Default)]
 pub struct Binding {
     /// Number of instructions at the entry's begin that copy structures from the words to their

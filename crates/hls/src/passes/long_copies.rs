@@ -125,7 +125,7 @@ pub fn expand(function: &mut Function) {
         let (before, after) = (BlockId(at), BlockId(function.blocks.len()));
         let rest = function.blocks[at].code.split_off(index + 1);
         let call = function.blocks[at].code.pop();
-        // What follows the call is a block of its own, from which its successors are reached.
+        // The code behind the call is a block of its own, from which its successors are reached.
         for instruction in function.blocks.iter_mut().flat_map(|b| &mut b.code) {
             if let Op::Phi(sources) = &mut instruction.op {
                 let moved = sources.iter_mut().filter(|s| s.0 == before);

@@ -5,7 +5,7 @@
 use crate::ir::{Function, Op, Value, ValueId};
 use std::collections::HashMap;
 
-/// How the address of a variable is used.
+/// The uses of a variable's address.
 #[derive(Clone, Copy, Default)]
 struct Uses {
     is_loaded: bool,

@@ -8,7 +8,7 @@ use super::ssa;
 use crate::ir::{BlockId, Callee, EngineCall, Function, Op, Value, ValueId};
 use std::collections::HashSet;
 
-/// What differs between the work-items of a group.
+/// The values that differ between the work-items of a group.
 pub struct Varying {
     pub values: HashSet<ValueId>,
     /// By block: whether some work-items may execute it while others do not, or another number of

@@ -41,7 +41,7 @@ const REPEATED_MAX: usize = 24;
 /// a RAM that ECP5 makes of LUTs, so that values of work-items need no block RAM.
 pub const PART_ITEMS: u32 = 16;
 
-/// What executes a region of a kernel's code before the next region.
+/// The unit that executes a region of a kernel's code before the next region.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Division {
     /// All work-items: there is one region.
@@ -64,7 +64,7 @@ pub struct Groups {
     pub together: bool,
 }
 
-/// What the synthesis of the loops found.
+/// The results of the synthesis of the loops.
 #[derive(Clone, Debug)]
 pub struct Items {
     /// Number of barriers, including those in and after loops.
@@ -596,7 +596,7 @@ impl<'a> Loops<'a> {
         self.leave(after, &ends, regions, group_end);
     }
 
-    /// What follows when all work-items have executed a region.
+    /// The code that follows when all work-items have executed a region.
     fn leave(&mut self, at: BlockId, ends: &[End], regions: &[BlockId], group_end: BlockId) {
         let target = |end: End| match end {
             End::Barrier(k) => regions[k + 1],

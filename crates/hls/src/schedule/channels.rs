@@ -31,7 +31,7 @@ impl ChannelSteps {
     }
 }
 
-/// How near to each other the operations of an iteration are, except for reads with which it begins.
+/// The distances between the operations of an iteration, except for reads with which it begins.
 pub struct Nearness {
     /// The first step that is less than an interval before the last operation.
     pub from: u32,
@@ -145,7 +145,7 @@ impl Block<'_> {
         most >= interval || (most > 0 && self.schedule(form, &[]).is_some())
     }
 
-    /// How near to each other the operations on channels of an iteration are; `None`: operations on
+    /// The distances between the operations on channels of an iteration; `None`: operations on
     /// one channel would not keep their order, or the iteration does not begin with a read.
     pub fn nearness(self, schedule: &Schedule, interval: u32) -> Option<Nearness> {
         let fenced = self.code.code.iter().any(is_fence);

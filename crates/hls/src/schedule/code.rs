@@ -12,13 +12,13 @@ pub struct Code {
     pub end: End,
     pub position: Position,
     pub schedule: Schedule,
-    /// What prevents a shorter interval of a pipeline.
+    /// The reason why a pipeline's interval is not shorter.
     pub limit: &'static str,
     /// Whether the block is a loop whose iterations are different work-items.
     pub independent: bool,
 }
 
-/// How a block ends.
+/// The end of a block.
 #[derive(Clone, Debug, Default)]
 pub enum End {
     #[default]

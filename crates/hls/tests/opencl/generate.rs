@@ -19,7 +19,7 @@ pub struct Generator {
     kind: Kind,
 }
 
-/// What a kernel's work-items have in common.
+/// The common property of a kernel's work-items.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// Nothing: neither atomic functions nor groups.

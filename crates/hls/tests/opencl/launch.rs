@@ -33,7 +33,7 @@ pub struct Launch<'a, 'b> {
     pub arguments: &'a mut [Argument<'b>],
 }
 
-/// How a kernel ended.
+/// The end of a kernel.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum End {
     Done,
@@ -76,7 +76,7 @@ fn prepared() -> &'static Arc<Prepared> {
     })
 }
 
-/// What a program is compiled with: these options of OpenCL.
+/// The options with which a program is compiled: these options of OpenCL.
 pub fn options_with(options: &[&str]) -> Options {
     Options {
         defines_and_flags: options.iter().map(|o| (*o).to_owned()).collect(),

@@ -65,7 +65,7 @@ use Statement::{Add, Count, Delay, Index, Load, Mix, Multiply, Read, ReadTo};
 struct Kernel {
     /// Whether the iterations are work-items.
     items: bool,
-    /// What delays begin with.
+    /// The first elements of delays.
     delayed: [i32; DELAY],
     code: Vec<(When, Statement)>,
 }
@@ -374,7 +374,7 @@ fn simulated(network: &Network, program: &Program, input: &[i32]) -> (Vec<Vec<u8
     (out, outcomes)
 }
 
-/// How the results of a seed's network differ; `None`: not at all. Returns nothing for a network
+/// The difference of the results of a seed's network; `None`: none. Returns nothing for a network
 /// whose kernels wait for each other in the model.
 fn compare(seed: u64) -> Option<Option<String>> {
     let network = Network::new(seed);

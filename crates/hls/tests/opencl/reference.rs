@@ -142,7 +142,7 @@ pub fn refused(seed: u64, log: &str) -> Option<String> {
     (!log.contains("kernel.cl:")).then(|| format!("refused without a line: {log}"))
 }
 
-/// How buffers differ.
+/// The first difference of two buffers.
 pub fn difference(got: &[u8], expected: &[u8]) -> Option<String> {
     let at = got.iter().zip(expected).position(|(a, b)| a != b);
     let at = at.or((got.len() != expected.len()).then_some(got.len()))?;

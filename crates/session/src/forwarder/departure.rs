@@ -24,7 +24,7 @@ pub(super) struct Departure {
     pub start: SessionStart,
     /// The executor that has it.
     pub source: Channel,
-    /// What an executor gets that takes it over again.
+    /// The descriptors for an executor that takes it over again.
     pub kept: Kept,
     /// When it stopped, `CLOCK_MONOTONIC` nanoseconds.
     pub stopped_ns: u64,
@@ -40,7 +40,7 @@ pub(super) struct Departure {
     taken: Taken,
 }
 
-/// What a session has on the node of its program, wherever it is.
+/// The descriptors that a session has on the node of its program, wherever it is.
 pub(super) struct Kept {
     /// The client's socket.
     pub socket: Arc<OwnedFd>,
@@ -96,7 +96,7 @@ pub(super) fn send(
     }
 }
 
-/// What [`Departure`] gets.
+/// The objects that [`Departure`] gets.
 struct Built {
     kept: Kept,
     stopped_ns: u64,
@@ -122,10 +122,10 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         return Err("the executor sends no plan".into());
     };
     if fds.len() != 3 {
-        return Err("a plan without its descriptors".into());
+        return Err("plan lacks its descriptors".into());
     }
-    let segment = fds.pop().ok_or("a plan without its segment")?;
-    let socket = fds.pop().ok_or("a plan without its socket")?;
+    let segment = fds.pop().ok_or("plan lacks its segment")?;
+    let socket = fds.pop().ok_or("plan lacks its socket")?;
     let plan: Plan = read_file(fds, len)?;
     if plan.host_buffers {
         return Err(
@@ -226,7 +226,7 @@ impl Sender<'_> {
                         FromTarget::Built => {}
                         _ => return Err("the other node broke the protocol".into()),
                     }
-                    let state = stopped.ok_or("an end without a state")?;
+                    let state = stopped.ok_or("end of the session lacks its state")?;
                     return Ok((state, bytes));
                 }
                 ToTarget::Plan { .. } | ToTarget::Arenas(_) | ToTarget::Stopping => {
@@ -237,7 +237,7 @@ impl Sender<'_> {
     }
 }
 
-/// What the other node gets of a stopped session.
+/// The state of a stopped session for the other node.
 fn rest(state: &State) -> Result<Rest, String> {
     for queue in &state.queues {
         if queue.released.is_some() {
@@ -277,7 +277,7 @@ fn rest(state: &State) -> Result<Rest, String> {
     })
 }
 
-/// What stays with the program.
+/// The parts that stay with the program.
 fn taken(
     (state, mirror): (State, bool),
     arenas: HashMap<u32, TakenArena>,
@@ -298,7 +298,7 @@ fn taken(
     let mut queues = Vec::new();
     for queue in state.queues {
         let found = rings.get(&queue.id);
-        let (properties, ring) = *found.ok_or("a queue without its record")?;
+        let (properties, ring) = *found.ok_or("queue lacks its record")?;
         let open = queue.open.into_iter();
         let mut waiting = VecDeque::new();
         for command in open {

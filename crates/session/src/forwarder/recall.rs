@@ -20,7 +20,7 @@ pub(super) struct Recall<'a> {
     pub tunnel: &'a Tunnel,
     /// The executor that gets the session.
     pub executor: Channel,
-    /// How long commands in flight may take.
+    /// Maximum time of commands in flight.
     pub wait: Duration,
 }
 
@@ -57,7 +57,7 @@ impl Recall<'_> {
         }
     }
 
-    /// Whether the session has started in the executor: decided once and for all.
+    /// Whether the session has started in the executor. The decision is final.
     fn started(&self) -> Result<(), String> {
         let mut first = next::<ToSource>(&self.executor);
         if first.is_err() {

@@ -242,7 +242,7 @@ impl Arrival<'_> {
         }
         let mut ours = State::new(self.welcome.limits);
         ours.queues = rings(&client, &mut state)?;
-        // What the client has announced so far, as if the executor had carried it out.
+        // The client's announcements so far, as if the executor had carried them out.
         let mut control = Consumer::new(segment.control()).map_err(|e| e.to_string())?;
         let mut message = Vec::new();
         state.slots.clear();
@@ -294,7 +294,7 @@ fn rings(
             continue;
         };
         let queue = state.queues.iter_mut().find(|queue| queue.id == id);
-        let queue = queue.ok_or_else(|| broken("a queue without its state"))?;
+        let queue = queue.ok_or_else(|| broken("queue lacks its state"))?;
         let block = client.allocate(ring_bytes(RING_BYTES) as u64, 128);
         let block = block.map_err(no_memory)?;
         let ring = block.payload();

@@ -1,8 +1,8 @@
 //! Converts the client's frames to messages in the executor's rings.
 
 use super::outbound::progressed;
-use super::place::Own;
-use super::state::{Awaited, Place, Queue, Transfer};
+use super::place::RelayCommand;
+use super::state::{Awaited, Queue, SharedBuffer, Transfer};
 use super::Session;
 use crate::client::Block;
 use crate::tcp::frame::{Head, Kind, Violation};
@@ -41,7 +41,7 @@ enum Arrived {
     /// In a block, for the executor.
     Staged(Block),
     /// In the payload's final place.
-    InPlace { _keep: Place },
+    InPlace { _keep: SharedBuffer },
 }
 
 pub(super) fn lost(lost: crate::client::Lost) -> Violation {
@@ -242,7 +242,7 @@ impl<'a> Inbound<'a> {
     }
 
     /// Forwards a command, or executes it; the latter is reported when the frame has been counted.
-    fn command(&mut self, queue: Id, message: &[u8]) -> Result<Option<Own>, Violation> {
+    fn command(&mut self, queue: Id, message: &[u8]) -> Result<Option<RelayCommand>, Violation> {
         let mut command = decode::<Command>(message).map_err(malformed)?;
         let arrived = match self.arrived.take() {
             Some(Arrived::InPlace { .. }) => return Ok(self.written(queue, &command)),
@@ -264,7 +264,7 @@ impl<'a> Inbound<'a> {
                     return Err(Violation::new("an oversized transfer"));
                 }
                 (Direction::Write, None) if payload.len > 0 => {
-                    return Err(Violation::new("a write without its payload"));
+                    return Err(Violation::new("write lacks its payload"));
                 }
                 _ => self.allocate(payload.len, 128)?,
             };
@@ -330,7 +330,7 @@ impl<'a> Inbound<'a> {
     }
 
     /// Reports a command that the relay has executed.
-    fn report(&mut self, mut own: Own) -> Result<(), Violation> {
+    fn report(&mut self, mut own: RelayCommand) -> Result<(), Violation> {
         self.unsent |= own.report(self.session)?;
         match self.done.iter_mut().find(|d| d.0 == own.queue) {
             Some(done) => done.1 = own.number,

@@ -21,7 +21,7 @@ use std::sync::{Arc, Mutex};
 use std::thread::Builder;
 use std::time::{Duration, Instant};
 
-/// How often the connection's count is looked at.
+/// Polling interval of the connection's count.
 const LOOK: Duration = Duration::from_micros(200);
 
 /// The way to the manager, which has the session's executor send it.
@@ -64,7 +64,7 @@ fn leave(session: &Session, stream: &Stream) -> Result<(), String> {
     let way = session.leaving.as_ref();
     let way = way.ok_or("it has not come from another node")?;
     let _busy = way.busy.try_lock().map_err(|_| "it is leaving already")?;
-    let (_manager, source) = way.ask()?;
+    let (_manager, source) = way.request_executor()?;
     let mut leaving = Leaving {
         session,
         way: Outgoing::new(&source, stream),
@@ -74,7 +74,7 @@ fn leave(session: &Session, stream: &Stream) -> Result<(), String> {
 
 impl Way {
     /// The manager's socket, which stays open while the session leaves, and the executor's.
-    fn ask(&self) -> Result<(UnixStream, Channel), String> {
+    fn request_executor(&self) -> Result<(UnixStream, Channel), String> {
         let failed = |e: std::io::Error| format!("the Device Manager does not answer: {e}");
         let manager = UnixStream::connect(&self.manager).map_err(failed)?;
         let (answer, executor) = handshake::hello_leaving(&manager, &self.hello).map_err(failed)?;

@@ -11,7 +11,7 @@
 //! (`Link::detach`); mostly the client has acknowledged them by then.
 
 use super::inbound::Inbound;
-use super::state::{Awaited, Place};
+use super::state::{Awaited, SharedBuffer};
 use super::Session;
 use crate::client::Block;
 use crate::tcp::frame::{Head, Kind, Violation};
@@ -36,7 +36,7 @@ const COPIES_BYTES_MAX: usize = 2 * WINDOW_BYTES as usize;
 const PAGE_BYTES: u64 = 4096;
 
 /// A command that the relay has executed.
-pub(super) struct Own {
+pub(super) struct RelayCommand {
     pub queue: Id,
     /// Its number in the client's count.
     pub number: u64,
@@ -46,7 +46,7 @@ pub(super) struct Own {
     read: Option<Payload>,
 }
 
-impl Own {
+impl RelayCommand {
     /// Adds the read bytes and the event's completion to the outbox, and notifies the executor if
     /// its commands wait for the event; returns whether there is anything to send.
     pub fn report(&mut self, session: &Session) -> Result<bool, Violation> {
@@ -116,7 +116,7 @@ impl Inbound<'_> {
         range: Range,
     ) -> Result<(), Violation> {
         let call = self.reserve(Awaited::Buffer(id));
-        let place = Place {
+        let place = SharedBuffer {
             block,
             range,
             requested: Some(call),
@@ -131,7 +131,11 @@ impl Inbound<'_> {
     }
 
     /// The place of a write's payload, if it can be received there immediately.
-    pub(super) fn write_in_place(&mut self, head: &Head, command: &Command<'_>) -> Option<Place> {
+    pub(super) fn write_in_place(
+        &mut self,
+        head: &Head,
+        command: &Command<'_>,
+    ) -> Option<SharedBuffer> {
         let session = self.session;
         let state = session.state();
         let found = state.in_place(head.queue, command, session.client.events());
@@ -149,9 +153,9 @@ impl Inbound<'_> {
     }
 
     /// The write's bytes have been received.
-    pub(super) fn written(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
+    pub(super) fn written(&self, queue: Id, command: &Command<'_>) -> Option<RelayCommand> {
         let mut state = self.session.state();
-        Some(Own {
+        Some(RelayCommand {
             queue,
             number: state.queues.get_mut(&queue)?.carry_out(),
             event: command.event,
@@ -161,11 +165,11 @@ impl Inbound<'_> {
     }
 
     /// Executes a read if that is possible immediately.
-    pub(super) fn read_in_place(&self, queue: Id, command: &Command<'_>) -> Option<Own> {
+    pub(super) fn read_in_place(&self, queue: Id, command: &Command<'_>) -> Option<RelayCommand> {
         let session = self.session;
         let mut state = session.state();
         let found = state.in_place(queue, command, session.client.events());
-        let (_, Place { block, range, .. }) = found.filter(|f| f.0 == Direction::Read)?;
+        let (_, SharedBuffer { block, range, .. }) = found.filter(|f| f.0 == Direction::Read)?;
         if range.len() as u64 > CHUNK_BYTES {
             return None;
         }
@@ -185,7 +189,7 @@ impl Inbound<'_> {
         } else {
             return None;
         };
-        Some(Own {
+        Some(RelayCommand {
             queue,
             number: state.queues.get_mut(&queue)?.carry_out(),
             event: command.event,

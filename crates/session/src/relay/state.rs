@@ -19,7 +19,7 @@ const WINDOW_SLACK: u64 = crate::tcp::CHUNK_BYTES;
 
 /// A buffer, or a part of one, in memory that relay and executor share.
 #[derive(Clone)]
-pub(super) struct Place {
+pub(super) struct SharedBuffer {
     pub block: Arc<Block>,
     pub range: Range,
     /// The outstanding call that confirms its creation; `None`: it exists.
@@ -187,7 +187,7 @@ pub(super) struct State {
     /// Transfers whose command has an event.
     pub by_event: HashMap<Event, (Id, u64)>,
     /// Buffers in shared memory.
-    pub places: HashMap<Id, Place>,
+    pub places: HashMap<Id, SharedBuffer>,
     /// Released buffers, until the executor has released them, too.
     pub leaving: HashMap<Id, Arc<Block>>,
     /// Outstanding calls of the relay itself.
@@ -225,7 +225,7 @@ impl State {
         queue: Id,
         command: &Command<'_>,
         events: &EventTable,
-    ) -> Option<(Direction, Place)> {
+    ) -> Option<(Direction, SharedBuffer)> {
         let Operation::Buffer {
             direction,
             buffer,
@@ -239,7 +239,7 @@ impl State {
         let range = place.range.slice(offset, payload.len)?;
         let queue = self.queues.get(&queue)?;
         let alone = queue.is_idle() && command.waits.iter().all(|e| events.status(e) == 0);
-        let place = Place {
+        let place = SharedBuffer {
             range,
             ..place.clone()
         };

@@ -26,7 +26,7 @@ impl<'a> Outgoing<'a> {
 
     /// Contents come through this memory of the executor.
     pub fn window(&mut self, fds: &[OwnedFd], len: u64) -> Result<(), String> {
-        let fd = fds.first().ok_or("a window without its descriptor")?;
+        let fd = fds.first().ok_or("window lacks its descriptor")?;
         self.window = Some(Memory::map(fd, len).map_err(|e| e.to_string())?);
         self.send(&FromSource::Window { len })
     }

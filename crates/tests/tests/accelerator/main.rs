@@ -408,7 +408,7 @@ fn the_operator_learns_why_an_image_does_not_load() {
         push(name, bytes);
         let error = load(name).unwrap_err().to_string();
         assert!(error.contains(reason), "{name}: {error}");
-        // What the device held before is not lost.
+        // The image that the device held before is not lost.
         assert!(load("whole").unwrap().contains("held already"), "{name}");
     }
 }
@@ -462,7 +462,7 @@ fn programs_are_compiled_apart_and_linked_as_on_pocl() {
     ] {
         assert!(there.out.lines().any(|l| l == line), "{line}: {there:?}");
     }
-    // What succeeds here succeeds there.
+    // A program that compiles and runs here also does so there.
     let here = Running::run(native(compile("links")));
     let works = |answer: &Answer, line: &str| answer.out.lines().any(|l| l == line);
     for line in ["whole wrong 0", "with-library wrong 0", "reloaded wrong 0"] {

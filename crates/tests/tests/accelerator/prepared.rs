@@ -1,4 +1,4 @@
-//! What is compiled once for all programs of a hardware tree.
+//! The files that are compiled once for all programs of a hardware tree.
 
 use baltra_tests::{baltra, compile, root, Running};
 use std::io::Write as _;

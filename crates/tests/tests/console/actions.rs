@@ -1,5 +1,5 @@
-//! What an operator does from the console: sessions move, functions scale; and what changes by
-//! itself: images, alerts.
+//! Actions of an operator in the console: sessions move, functions scale; and changes without an
+//! action: images, alerts.
 
 use super::data::{hostile_state, Page};
 use super::{nothing_went_wrong, Pool, TOKENS};

@@ -214,7 +214,7 @@ async fn calls_that_come_while_the_device_is_busy_become_one() {
     let function = example("uppercase", "opencl");
     engine.deploy(&function, 1).await;
     let deadline = Instant::now() + PATIENCE;
-    // How many calls are merged depends on the machine: repeat until some were.
+    // The number of merged calls depends on the machine: repeat until some were.
     loop {
         let callers = (0..64).map(|n| {
             let (engine, function) = (engine.clone(), function.clone());

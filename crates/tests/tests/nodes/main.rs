@@ -464,13 +464,13 @@ fn forwarders(daemon: &Daemon) -> Vec<u32> {
     processes(daemon, "forwarder")
 }
 
-/// How often each process is killed: `BALTRA_KILLS`.
+/// The number of times that each process is killed: `BALTRA_KILLS`.
 fn kills() -> usize {
     let times = std::env::var("BALTRA_KILLS");
     times.map_or(2, |times| times.parse().expect("BALTRA_KILLS is a number"))
 }
 
-/// What ends at a random moment of a move.
+/// The process or connection that ends at a random moment of a move.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Victim {
     /// The executor that has the session, the process that goes between it and the other node, and
@@ -515,7 +515,7 @@ fn ended(victim: Victim) {
     for round in 0..2 + kills() {
         let mut program = nodes.program("moving", &ENDLESS);
         if round < 2 {
-            // How long an undisturbed move takes, once the driver is loaded there.
+            // The duration of an undisturbed move, once the driver is loaded there.
             took_us = nodes.must_send(nodes.port)["took_us"]
                 .as_u64()
                 .expect("a number");

@@ -303,7 +303,7 @@ fn a_session_that_is_being_moved_is_not_moved_twice() {
     let session = only(&pool.near);
     let first = std::thread::scope(|scope| {
         let first = scope.spawn(|| pool.send("far/a", &[]));
-        until("the first move is under way", || cutter.bytes() >= HELD).unwrap();
+        until("the first move is in progress", || cutter.bytes() >= HELD).unwrap();
         for to in ["far/a", "near/a"] {
             let error = refusal(&pool.send(to, &[]));
             assert!(error.contains("is being moved already"), "{error}");
@@ -336,7 +336,7 @@ fn a_session_stays_if_the_other_node_vanishes() {
         };
         let mut command = command(&pool);
         let moved = scope.spawn(move || command.output().expect("the tool runs"));
-        until("the move is under way", || cutter.bytes() >= HELD).unwrap();
+        until("the move is in progress", || cutter.bytes() >= HELD).unwrap();
         // The manager, and its executors and relays, which would outlive it.
         let rest = pool.far.children();
         pool.far.kill().expect("the manager ends");

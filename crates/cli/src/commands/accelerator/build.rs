@@ -137,7 +137,7 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the files become.
+/// The result of a compilation.
 enum Compiled {
     Accelerator(opencl::Accelerator),
     /// An object or a library, and the compiler's warnings.

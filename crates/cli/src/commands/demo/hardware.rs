@@ -17,7 +17,7 @@ const LOOK: Duration = Duration::from_millis(20);
 const PICTURE: &str = "hardware";
 
 impl Demonstration {
-    /// Compiles the kernel, runs the program, and compares the picture; says what is missing otherwise.
+    /// Compiles the kernel, runs the program, and compares the picture; prints missing tools.
     pub fn hardware(&self) -> Result<()> {
         if let Err(error) = compilers() {
             println!("left out: {error:#}");

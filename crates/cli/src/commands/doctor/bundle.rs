@@ -98,7 +98,7 @@ fn output_of(arguments: &[&str], paths: &PathOptions) -> Result<String> {
         std::thread::spawn(move || {
             let mut text = Vec::new();
             if let Some(mut from) = from {
-                // What was read before an error is of use.
+                // Text that was read before an error is of use.
                 let _ = from.read_to_end(&mut text);
             }
             String::from_utf8_lossy(&text).into_owned()

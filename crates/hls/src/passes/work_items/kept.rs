@@ -11,7 +11,7 @@ use crate::passes::ssa;
 use crate::units::unit;
 use std::collections::{HashMap, HashSet};
 
-/// What is kept across barriers.
+/// The values that are kept across barriers.
 #[derive(Default)]
 pub(super) struct Kept {
     /// Values that are the same for all work-items of a group.
@@ -27,7 +27,7 @@ pub(super) struct Kept {
     held: HashMap<ValueId, (ValueId, ValueId)>,
 }
 
-/// How a value is available in a later region.
+/// The way in which a value is available in a later region.
 #[derive(PartialEq, Eq)]
 enum Way {
     Repeated,
