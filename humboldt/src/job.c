@@ -297,8 +297,9 @@ void hum_job_abort(int code)
 {
     fflush(NULL);
     if (hum_job.page != NULL && hum_job.block != NULL) {
-        uint32_t nobody = 0;
-        if (atomic_compare_exchange_strong(&hum_job.page->abort, &nobody, (uint32_t)hum_job.rank + 1))
+        uint32_t unclaimed = 0;
+        uint32_t own = (uint32_t)hum_job.rank + 1;
+        if (atomic_compare_exchange_strong(&hum_job.page->abort, &unclaimed, own))
             atomic_store(&hum_job.page->abort_code, code);
         hum_job_leave(HUM_FAILED);
     }

@@ -251,7 +251,7 @@ int HUM_Recv(void *buffer, int count, HUM_Datatype type, int source, int tag, HU
 }
 
 /* A request that is complete from the start, because the peer is PROC_NULL. */
-static struct hum_request *nobody(HUM_Comm comm)
+static struct hum_request *null_request(HUM_Comm comm)
 {
     struct hum_request *request = hum_request_new(HUM_KIND_SEND, comm);
     if (request == NULL) return NULL;
@@ -264,7 +264,7 @@ static int isend(const void *buffer, int count, HUM_Datatype type, int destinati
 {
     int error = check(buffer, count, type, destination, tag, comm, false, function);
     if (error != HUM_SUCCESS) return error;
-    *request = destination == HUM_PROC_NULL ? nobody(comm)
+    *request = destination == HUM_PROC_NULL ? null_request(comm)
                                             : hum_isend(buffer, count, type, destination, tag, comm, comm->context, synchronous);
     return *request != NULL ? HUM_SUCCESS : no_memory(comm, function, destination, tag);
 }
@@ -283,7 +283,10 @@ int HUM_Irecv(void *buffer, int count, HUM_Datatype type, int source, int tag, H
 {
     int error = check(buffer, count, type, source, tag, comm, true, HUM_IN_Irecv);
     if (error != HUM_SUCCESS) return error;
-    *request = source == HUM_PROC_NULL ? nobody(comm) : hum_irecv(buffer, count, type, source, tag, comm, comm->context);
+    if (source == HUM_PROC_NULL)
+        *request = null_request(comm);
+    else
+        *request = hum_irecv(buffer, count, type, source, tag, comm, comm->context);
     return *request != NULL ? HUM_SUCCESS : no_memory(comm, HUM_IN_Irecv, source, tag);
 }
 
