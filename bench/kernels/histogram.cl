@@ -1,4 +1,4 @@
-/* How often each byte occurs. Each group counts in local memory. */
+/* Number of occurrences of each byte. Each group counts in local memory. */
 kernel __attribute__((reqd_work_group_size(256, 1, 1)))
 void histogram(global const uchar *restrict data, global int *counts, uint each) {
   local int own[256];

@@ -45,7 +45,7 @@ import run  # noqa: E402
 DEVICE = "project_intel/device"
 MEMORY_BYTES = 256  # EMULATE_MEMORY_BYTES
 CYCLES_MAX = 50_000_000
-# The argument of `memWrite` that says whether pooling follows.
+# The argument of `memWrite` that selects pooling.
 POOL_ON = 8
 FRAC_W, FRAC_IN, FRAC_OUT = 7, 0, 0
 GROUP_X, POOL_GROUP_X, POOL, STRIDE = 7, 4, 3, 2

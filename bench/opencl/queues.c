@@ -1,4 +1,5 @@
-/* How many small tasks a driver takes from several queues of one process, and from how many threads.
+/* Measures the number of small tasks that a driver takes from several queues of one process, and
+ * from how many threads.
  *
  *   queues [--queues N] [--seconds S] [--rounds N] [--device TEXT]
  *

@@ -18,7 +18,7 @@ static void hum_print_pad(int count, unsigned char with)
     for (; count > 0; count--) port_text(with);
 }
 
-/* What stands before `count` further characters in a width: blanks, a sign (0: none), 0x or 0X
+/* Prints the characters before `count` further ones in a width: blanks, a sign (0: none), 0x or 0X
  * (`base` is the x, or 0), and zeroes. */
 static inline void hum_print_front(int count, unsigned char sign, unsigned char base, int width, unsigned flags)
 {

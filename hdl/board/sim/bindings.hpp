@@ -33,11 +33,11 @@ class Bindings {
   }
 
   // A place for a function's binding, and the region in which it runs; none: board memory is full.
-  struct Place {
+  struct Binding {
     uint32_t address;
     unsigned region;
   };
-  std::optional<Place> place(const std::string& name) {
+  std::optional<Binding> place(const std::string& name) {
     auto slot = slots_.find(name);
     if (slot == slots_.end()) {
       unsigned number = 0;
@@ -51,11 +51,11 @@ class Bindings {
     if (!base_) base_ = memory_.take(kSlots * kBytes);
     if (base_ && !areas_[region]) areas_[region] = memory_.take(2 * kAreaBytes);
     if (!base_ || !areas_[region]) return {};
-    return Place{*base_ + slot->second * kBytes, region};
+    return Binding{*base_ + slot->second * kBytes, region};
   }
 
   // Writes a valid binding.
-  void write(const Place& place, const uint8_t* from) {
+  void write(const Binding& place, const uint8_t* from) {
     host_binding head;
     memcpy(&head, from, sizeof head);
     std::array<uint64_t, kBytes / 8> beats{};

@@ -166,8 +166,8 @@ class Kernel {
  private:
   void clock() { api_.tick(region_, &in_, &out_); }
 
-  // Transfers elements of channels in a cycle. What a kernel does in it does not depend on what others
-  // do in the same cycle.
+  // Transfers elements of channels in a cycle. The operations of a kernel do not depend on those of
+  // others in the same cycle.
   void exchange(uint64_t now) {
     pins_ = {};
     for (unsigned i = 0; i < ports_.in_count; i++) {

@@ -6,10 +6,11 @@
 // NAME consists of letters, digits, - and _; IMAGE is a file of that directory (format in
 // hdl/functions/README.md), or @store: then the board fetches NAME.img from its store when the
 // function is called. The calls of a function whose image is made for one region run in that one; for
-// an image in the store, region= says which. A call that exceeds CYCLES of its kernel is stopped (16777216; 0: unlimited);
-// speed is log2 of the cycles for eight bytes (0); scalars are the query parameters that become the
-// kernel's scalars. # begins a comment. An intact image for another shell or a missing region is
-// refused here; the board checks the content of every image when it is loaded.
+// an image in the store, region= selects it. A call that exceeds CYCLES of its kernel is stopped
+// (16777216; 0: unlimited); speed is log2 of the cycles for eight bytes (0); scalars are the query
+// parameters that become the kernel's scalars. # begins a comment. An intact image for another
+// shell or a missing region is refused here; the board checks the content of every image when it is
+// loaded.
 #pragma once
 #include <algorithm>
 #include <cerrno>

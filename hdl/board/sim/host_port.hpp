@@ -175,7 +175,7 @@ class HostPort : HostMemory {
     File file;
   };
   // A program of the host: its image, and the number of the kernel that it brought, or 0.
-  struct Own {
+  struct ProgramImage {
     uint32_t image, kernel;
   };
   struct Program {
@@ -637,7 +637,7 @@ class HostPort : HostMemory {
   // An image is in board memory.
   void placed(const Job& job, host_reply& reply) {
     const uint32_t brought = job.brought;
-    // What is wrong with another image is found by the board, when it is loaded.
+    // Other defects of an image are found by the board, when it is loaded.
     const auto header = board_.image_at(job.image);
     if (reply.status == HOST_OK && brought == 0 && header) {
       // A kernel that a program brought is reached by its launches alone, which check its buffers.
@@ -790,7 +790,7 @@ class HostPort : HostMemory {
   ProgramMemory memory_;
   Bindings bindings_{board_, memory_};
   std::map<std::string, uint32_t> kernels_;  // of bound functions
-  std::map<unsigned, Own> own_;             // programs, from 0 on
+  std::map<unsigned, ProgramImage> own_;             // programs, from 0 on
   std::map<unsigned, uint32_t> numbers_;    // images of functions uploaded over this port
   unsigned rest_ = 0;
 };

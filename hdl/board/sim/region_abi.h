@@ -22,7 +22,7 @@ typedef struct {
   uint64_t packet;
 } region_in;
 
-// What only a simulation observes of a kernel that exchanges messages.
+// Ports of a kernel that exchanges messages that only a simulation observes.
 typedef struct {
   uint8_t text_valid, text;  // a character of its output
   uint8_t still;             // no state changes until a packet arrives

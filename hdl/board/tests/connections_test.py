@@ -373,7 +373,7 @@ def test_busy_connections_make_room_for_others():
                         stop.set()
                     for client in held:
                         client.result()
-                # A session closes after a reply that says so, and no reply is cut off.
+                # A session closes after a reply that announces it, and no reply is cut off.
                 text = b"".join(answers)
                 assert text.count(b"HTTP/1.1 200 OK") == text.count(b"small"), text[-200:]
                 closed = text.count(b"Connection: close")

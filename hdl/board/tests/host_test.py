@@ -336,7 +336,7 @@ def test_images_for_one_region_run_there():
                 assert (status, answer, reply["region"]) == (OK, answers[r], r), (r, reply)
         [t.join() for t in threads]
         assert not failures, failures
-        # A region's report is of the image that it holds, whatever the table says meanwhile.
+        # A region's report is of the image that it holds, even if the table names another one.
         assert http(running, "f0", body) == (200, answers[0])
         assert held(port)[0] == (checksum(images[0]), "f0"), held(port)
         assert port.ask(REMOVE, name=b"f0")["status"] == OK

@@ -249,7 +249,7 @@ def test_a_cancelled_kernel_ends_and_its_region_is_usable():
             add(other, number, 256)
             add(program, mine, 256)
             assert program.get(place, 256) == before
-        # What has ended cannot be cancelled, and a cancellation has no reply.
+        # A launch that has ended cannot be cancelled, and a cancellation has no reply.
         program.send(CANCEL, number=launched)
         assert busy_cycles(running) < BOARDS_LIMIT
         is_well(running)
@@ -289,7 +289,7 @@ def test_a_program_computes_while_the_kernel_of_another_runs():
             program.window[TEXT : TEXT + 4096] = bytes(4096)
             assert program.ask(GET, offset=TEXT, answer=spare, bytes=4096)["status"] == OK
             assert program.window[TEXT : TEXT + 4096] == bytes(range(256)) * 16
-        # What it gives back stays while its kernels use it, and cannot be launched again.
+        # A library that it gives back stays while its kernels use it, and cannot be launched again.
         assert program.ask(GIVE, answer=free)["status"] == OK
         assert program.ask(UNLOAD, number=endless)["status"] == OK
         taken = [other.take(1 << 20) for _ in range(8)]
@@ -326,7 +326,7 @@ def test_two_programs_have_regions_and_memory_of_their_own():
         )
         assert second.launch(numbers[0], 1, 1)[0]["status"] == UNKNOWN
         first.socket.close()
-        # What it left is gone before the next program has the memory.
+        # Its memory is cleared before the next program has it.
         for _ in range(100):
             again = second.take(4096)
             assert second.get(again, 4096) == bytes(4096)

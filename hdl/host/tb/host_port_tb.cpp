@@ -220,7 +220,7 @@ struct Port : Clocked {
                 run.out.clear();
             }
             if (d->s_valid >> r & 1 && d->s_ready >> r & 1) {
-                check(on >> r & 1, "a body without its region");
+                check(on >> r & 1, "body has its region");
                 if (!first_in) first_in = cycles;
                 for (size_t i = 0; i < 8; i++)
                     if (d->s_keep[r] >> i & 1) {
@@ -494,7 +494,7 @@ TEST(failures_are_reported_and_affect_no_later_calls) {
             const Bytes before = port.part(d.answer, 3000);
             const Report r = port.run(d);
             check(r.status == ImageRefused + refusal && r.bytes == 0 && r.region == port.region, "status " + std::to_string(r.status) + " of a refused image");
-            expect(port.part(d.answer, 3000), before, "an answer without a run");
+            expect(port.part(d.answer, 3000), before, "a refused image leaves the answer unchanged");
             is_well(port, "a refused image");
         }
         port.killed = true;

@@ -290,7 +290,7 @@ package http_pkg;
     end
   endfunction
 
-  // What is done about a request with a complete head: the next state, and for a reply, its parts.
+  // The decision about a request with a complete head: the next state, and for a reply, its parts.
   typedef struct packed {
     state_t next;
     logic   replies;      // with:

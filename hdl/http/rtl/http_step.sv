@@ -30,7 +30,7 @@ module http_step
     input  logic [2:0]     place_lane,
     input  logic           drained,
     input  logic           arrived_all,
-    // What the parser waits for.
+    // The state of the parser's waits.
     input  logic           passes,        // bytes are skipped (http_chunks)
     input  logic           ruined,        // the request is malformed
     input  logic           looking,       // a name is being looked up

@@ -6,11 +6,11 @@ using namespace bench;
 
 namespace {
 
-enum Place { Head, Size, Chunk, Discard, End };
+enum ParserState { Head, Size, Chunk, Discard, End };
 
 struct Passer {
     Clocked dut;
-    Place place = Head;
+    ParserState place = Head;
     unsigned left = 0;       // bytes of the part
     unsigned visible = 0;    // that have arrived and are not consumed
     unsigned body = 0;       // bytes of chunks so far
@@ -69,7 +69,7 @@ TEST(exactly_the_bytes_of_a_part_pass) {
     for (int part = 0; part < 4000; part++) {
         const unsigned arrives = p.dut.random.percent(50) ? 16 : 1 + p.dut.random.below(9);
         const unsigned stalls = p.dut.random.percent(50) ? 0 : 40;
-        const auto place = static_cast<Place>(2 + p.dut.random.below(2));
+        const auto place = static_cast<ParserState>(2 + p.dut.random.below(2));
         const unsigned length = 1 + p.dut.random.below(p.dut.random.percent(50) ? 20 : 200);
         // Bytes in the writer are written out before the part, except of the same body.
         for (int i = 0; i < 300 && p.unwritten; i++) p.step(stalls);
@@ -93,7 +93,7 @@ TEST(exactly_the_bytes_of_a_part_pass) {
 
 // All eight bytes of a cycle pass while there are enough, so that a large body takes a cycle for each word.
 TEST(large_parts_pass_at_full_speed) {
-    for (const Place place : {Chunk, Discard}) {
+    for (const ParserState place : {Chunk, Discard}) {
         Passer p;
         p.place = place, p.left = 2400;
         int cycles = 0;

@@ -95,7 +95,7 @@ TEST(decisions_follow_the_rules) {
             check(dut->listing == (next == List) && dut->with_length == (next == List), "another reply's list");
             texts[text]++;
         } else {
-            check(!dut->listing, "a list without a reply");
+            check(!dut->listing, "lists only with a reply");
         }
         if (next == Save && space >= kLeast) check(dut->ends == gives_up, "it waits for a body that cannot arrive, or does not");
         calls += next == Call, waits += next == Save, full += space < kLeast, ends += next == Save && gives_up;

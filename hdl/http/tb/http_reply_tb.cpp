@@ -129,7 +129,7 @@ void check_metrics(const Reply &dut, const std::string &body) {
     std::string last_type;
     for (size_t at = 0; at < body.size();) {
         const size_t end = body.find('\n', at);
-        check(end != std::string::npos, "a line without an end");
+        check(end != std::string::npos, "line is terminated");
         const std::string line = body.substr(at, end - at);
         at = end + 1;
         if (line.rfind("# TYPE ", 0) == 0) {

@@ -51,7 +51,7 @@ module kernel_reader #(
     logic [6:0] offset;   // in bytes
   } place_t;
 
-  // What is known of a line of the cache; of its number, the bits that are not its index.
+  // The state of a line of the cache; of its number, the bits that are not its index.
   typedef struct packed {
     logic                held;
     logic [3:0]          buffer;

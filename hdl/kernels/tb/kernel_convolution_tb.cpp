@@ -105,7 +105,8 @@ TEST(malformed_bodies_get_an_empty_answer) {
                      Params{5, 1, 17, 0}, Params{5, 1, 1, 32}, Params{0x10005, 1, 1, 0}})
         expect(kernel.run(Bytes(100, 1), p, {30, 30}), {}, "a scalar out of range");
     Layer l{5, 2, 3, 8};
-    for (size_t n = 0; n <= l.head(); n++) expect(kernel.run(Bytes(n, 1), l.params(), {20, 20}), {}, "a body without a pixel");
+    for (size_t n = 0; n <= l.head(); n++)
+        expect(kernel.run(Bytes(n, 1), l.params(), {20, 20}), {}, "body is too short for a pixel");
     one(kernel, l, 30, {20, 20});
 }
 

@@ -1,4 +1,4 @@
-    // What a simulation observes of a kernel that exchanges messages (region_abi.h).
+    // Ports of a kernel that exchanges messages that a simulation observes (region_abi.h).
     output logic        text_valid,
     output logic [7:0]  text,
     output logic        still,      // no state changes until a packet arrives

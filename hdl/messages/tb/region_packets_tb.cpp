@@ -113,7 +113,7 @@ Packet random_packet(Random &random, bool honest) {
     return packet;
 }
 
-// What the router may receive of it.
+// The packet that the router may receive of it.
 bool expect(const Packet &from, Packet &to) {
     if (carries(kind_of(from[0])) && size_of(from[0]) > kMost) return false;
     to = from;

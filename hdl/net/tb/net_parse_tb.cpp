@@ -113,7 +113,7 @@ TEST(options) {
     check(seen({1, 3, 3, 200}) == is(0, 1, 14), "a shift that is too large");
     // An unknown option ends the parsing.
     check(seen({2, 4, 5, 0xb4, 99, 4, 0, 0, 1, 3, 3, 7}) == is(1460, 0, 0), "an unknown option");
-    check(seen({2, 0, 5, 0xb4, 1, 3, 3, 7}) == 0, "an option without a length");
+    check(seen({2, 0, 5, 0xb4, 1, 3, 3, 7}) == 0, "option lacks its length");
     check(seen({0, 0, 0, 0, 1, 3, 3, 7}) == 0, "behind the end");
     check(seen({}) == 0, "nothing is left over from before");
 }

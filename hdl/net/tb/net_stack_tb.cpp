@@ -382,7 +382,7 @@ TEST(wrong_replies_do_not_open_a_session) {
     s.send(85, syn.from, 1, syn.seq + 1, kAck, {}, text("no SYN yet"));
     s.send(85, syn.from, 1, syn.seq + 1, kAck | kFin);
     s.run_ms(10);
-    check(!s.done, "still under way");
+    check(!s.done, "still in progress");
     s.send(85, syn.from, 70, syn.seq + 1, kSyn | kAck, kMss1460);
     s.until_done(5);
     check(s.result == Ok && s.next == 71, "open");

@@ -117,7 +117,7 @@ TEST(round_trips) {
         const bool sampled = dut->timing && distance(dut->timed << 9, (dut->ack % kPositions) << 9) >= 0;
         check(dut->timing_after == (dut->timing && !sampled), "a segment is timed on, or not");
         if (!sampled) {
-            check(dut->srtt_after == dut->srtt && dut->rttvar_after == dut->rttvar, "an estimate without a sample");
+            check(dut->srtt_after == dut->srtt && dut->rttvar_after == dut->rttvar, "estimates change only with a sample");
             continue;
         }
         const double took = static_cast<uint16_t>(dut->now - dut->timed_from), srtt = dut->srtt / 8.0, rttvar = dut->rttvar / 4.0;
