@@ -63,8 +63,8 @@ class Imports(Crate):
     def test_a_module_imports_from_its_children_and_not_the_other_way_round(self):
         found = self.imports(
             lib="mod a;\n",
-            a="mod b;\nuse b::One;\npub struct Own(One);",
-            a__b="use super::Own;\npub struct One;\nimpl Own { fn f(&self) {} }",
+            a="mod b;\nuse b::One;\npub struct Outer(One);",
+            a__b="use super::Outer;\npub struct One;\nimpl Outer { fn f(&self) {} }",
         )
         self.assertEqual(found, {"a.rs -> a/b.rs: One"})
 

@@ -29,7 +29,7 @@ usage: scripts/cts.sh SOURCE [options]
   --at-once N            sub-tests at the same time (default 1; more only where each finds cores of its own)
 
 Results: DIR/native.tsv, DIR/shared.tsv (group, sub-test, verdict, seconds) and a log per sub-test.
-Verdicts: pass, fail, skip, timeout, crash-SIGNAL, exit-CODE. What timed out natively is not run again.
+Verdicts: pass, fail, skip, timeout, crash-SIGNAL, exit-CODE. A program that timed out natively is not run again.
 Exit status: 0 same, 1 different, 2 usage, 3 the suite could not be built.
 
 example: scripts/cts.sh ~/OpenCL-CTS --groups 'basic events' --prefix 'target/release/baltra run --'

@@ -115,7 +115,7 @@ def program_files(release):
 def library_files(release):
     """The layer of the library."""
     found = {f"usr/local/lib/{LIBRARY}": (0o644, release.library.read_bytes())}
-    # What the program is linked with is in its layer.
+    # Libraries that the program is linked with are in its layer.
     needed = linked(release.library).items() - linked(release.program).items()
     found |= dict(needed)
     return parents(found) | found

@@ -333,7 +333,7 @@ class Tests:
             native = "OCL_ICD_VENDORS=/etc/OpenCL/vendors/pocl.icd"
             system.run(f"cd /tmp && {native} {program} native.png")
             system.run("cmp /tmp/native.png /tmp/fpga.png")
-            # What all programs share has been compiled once.
+            # The parts that all programs share have been compiled once.
             system.run("test -s /var/cache/baltra/emulate/record")
         finally:
             system.end()

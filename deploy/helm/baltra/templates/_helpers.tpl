@@ -40,7 +40,7 @@ http://{{ .Values.registry.clusterIP | default (printf "%s-registry.%s.svc" (inc
 {{- if or (eq (toString .Values.dra) "true") (and (eq (toString .Values.dra) "auto") (.Capabilities.APIVersions.Has "resource.k8s.io/v1")) }}yes{{ end }}
 {{- end }}
 
-{{/* What no daemon but the node's needs. */}}
+{{/* For all daemons except the node's. */}}
 {{- define "baltra.unprivileged" -}}
 runAsNonRoot: true
 runAsUser: 65532

@@ -1,5 +1,5 @@
 // control is the control plane of Kubernetes in one binary: etcd, the API server, the controller manager, the
-// scheduler and kubectl. The first argument, or the name that the binary is called by, says which.
+// scheduler and kubectl. The first argument, or the name that the binary is called by, selects it.
 package main
 
 import (

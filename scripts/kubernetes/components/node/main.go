@@ -1,5 +1,5 @@
 // node is what a node of Kubernetes runs, in one binary: the kubelet and kube-proxy. The first argument, or the name
-// that the binary is called by, says which.
+// that the binary is called by, selects it.
 package main
 
 import (
