@@ -26,8 +26,8 @@ use std::path::Path;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// How long commands of an ended session may continue if no other session uses the process: all
-/// resources are freed within a second.
+/// Time for which commands of an ended session may continue if no other session uses the process:
+/// all resources are freed within a second.
 const ENDING_MAX: Duration = Duration::from_millis(800);
 
 /// Runs the executor until the manager ends it, or has exited and the last session has ended.

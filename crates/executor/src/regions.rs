@@ -17,7 +17,7 @@ type Report = (Vec<RegionImage>, Vec<(u32, String)>);
 /// State shared by the thread that reads the board and the process's main loop.
 pub struct Regions {
     on: AtomicBool,
-    /// What the manager does not have yet.
+    /// The report that the manager does not have yet.
     waiting: Mutex<Option<Report>>,
     wake: Arc<OwnedFd>,
 }

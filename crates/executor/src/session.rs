@@ -289,8 +289,8 @@ impl Session {
         crate::driver::output::set(Arc::new(move |text: &[u8]| notices.print(text)));
     }
 
-    /// How long the session has been ending: it waits for its commands, and a kernel that does not
-    /// end by itself cannot be ended.
+    /// Time for which the session has been ending: it waits for its commands, and a kernel that
+    /// does not end by itself cannot be ended.
     pub fn ending_for(&self) -> Option<Duration> {
         self.closed_at.get().map(Instant::elapsed)
     }

@@ -27,17 +27,17 @@ const SPIN_US: u64 = 50;
 /// [`Options::peer_patience`]. A kernel that runs for longer may use the memory.
 const PEER_PATIENCE: Duration = Duration::from_secs(30);
 
-/// How long commands of an ended session may continue while other sessions use the process, unless
-/// [`Options::orphan`] is set: ending the process ends
+/// Time for which commands of an ended session may continue while other sessions use the process,
+/// unless [`Options::orphan`] is set: ending the process ends
 /// the other sessions, too. A GPU's driver time-slices kernels, and an endless one slows down all
 /// others meanwhile.
 const ORPHAN_MAX_GPU: Duration = Duration::from_secs(2);
 /// As above, on other devices.
 const ORPHAN_MAX: Duration = Duration::from_secs(5);
 
-/// How long a command of an open session may block commands of ended sessions, and calls past their
-/// time limits, unless [`Options::contended`] is set. Without commands that wait, it may take any
-/// time.
+/// Time for which a command of an open session may block commands of ended sessions, and calls past
+/// their time limits, unless [`Options::contended`] is set. Without commands that wait, it may take
+/// any time.
 const CONTENDED_MAX: Duration = Duration::from_secs(30);
 
 /// The default directory's name, followed by the process's number.
@@ -70,14 +70,16 @@ pub struct Options {
     pub sandbox: bool,
     /// Whether to report commands that belong to traces to the manager.
     pub traces: bool,
-    /// How long commands of an ended session may continue while other sessions use the process;
+    /// Time for which commands of an ended session may continue while other sessions use the
+    /// process;
     /// `None`: depends on the device's type.
     pub orphan: Option<Duration>,
-    /// How long a command of an open session may block commands of ended sessions, and calls past
-    /// their time limits; zero: unlimited; `None`: 30 s.
+    /// Time for which a command of an open session may block commands of ended sessions, and calls
+    /// past their time limits; zero: unlimited; `None`: 30 s.
     pub contended: Option<Duration>,
-    /// How many times the device's memory all objects may have together; above 1, they leave the
-    /// device while others need it. `None`: by the device ([`DeviceDescription::overcommit`]).
+    /// Limit of all memory objects together, as a multiple of the device's memory; above 1, they
+    /// leave the device while others need it. `None`: by the device
+    /// ([`DeviceDescription::overcommit`]).
     pub memory_overcommit: Option<u32>,
     /// Bytes that objects may take on the device together, with `memory_overcommit`; `None`: most
     /// of its memory.
@@ -85,8 +87,8 @@ pub struct Options {
     /// After this time without progress, another executor of the device that was asked for memory
     /// keeps it.
     pub peer_patience: Duration,
-    /// How long a waiting tenant waits for the slices of a long launch, at most; zero: launches stay
-    /// whole.
+    /// Maximum time for which a waiting tenant waits for the slices of a long launch; zero:
+    /// launches stay whole.
     pub slice: Duration,
 }
 
@@ -116,7 +118,7 @@ impl Options {
         }
     }
 
-    /// What the sandbox leaves accessible.
+    /// The sandbox, with the files that remain accessible.
     pub fn sandbox(&self) -> Sandbox {
         Sandbox {
             library: self.driver.clone().into(),
@@ -169,7 +171,8 @@ pub struct Shared {
 }
 
 impl Shared {
-    /// How long commands of an ended session may continue while other sessions use the process.
+    /// Time for which commands of an ended session may continue while other sessions use the
+    /// process.
     pub fn orphan_max(&self) -> Duration {
         let by_kind = if self.device.is_gpu() {
             ORPHAN_MAX_GPU
@@ -179,8 +182,8 @@ impl Shared {
         self.options.orphan.unwrap_or(by_kind)
     }
 
-    /// How long a command of an open session may block commands of ended sessions, and calls past
-    /// their time limits; `None`: unlimited.
+    /// Time for which a command of an open session may block commands of ended sessions, and calls
+    /// past their time limits; `None`: unlimited.
     pub fn contended_max(&self) -> Option<Duration> {
         let max = self.options.contended.unwrap_or(CONTENDED_MAX);
         (!max.is_zero()).then_some(max)

@@ -1,4 +1,4 @@
-//! What kernels print. Alone in its process: the standard output is captured.
+//! Text that kernels print. Alone in its process: the standard output is captured.
 
 mod common;
 

@@ -132,7 +132,7 @@ impl LogLimit {
 }
 
 thread_local! {
-    /// Why this thread's last image was refused, which OpenCL's codes do not say.
+    /// Why this thread's last image was refused, which OpenCL's codes do not contain.
     static REFUSAL: RefCell<Option<String>> = const { RefCell::new(None) };
 }
 

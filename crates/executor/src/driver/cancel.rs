@@ -19,7 +19,7 @@ pub fn set(check: Check) {
     CHECK.set(Some(check));
 }
 
-/// What cancels this thread's work, for another thread that carries it out.
+/// The check that cancels this thread's work, for another thread that carries it out.
 pub fn check() -> Option<Check> {
     CHECK.with_borrow(Clone::clone)
 }

@@ -1,4 +1,4 @@
-//! How many threads have short tasks at a GPU's driver.
+//! Limits the threads that submit short tasks to a GPU's driver.
 //!
 //! Threads that wait in the driver contend for its lock with those that submit, and its order is
 //! chance: of eight threads on an H200, the slowest task of a hundred took 1.1 ms, and the
@@ -233,7 +233,7 @@ mod tests {
             assert_eq!(free(&seats), SEATS.cast_signed());
             keeps
         };
-        // What the first one takes is not known.
+        // The time that the first one takes is unknown.
         assert!(!keeps(true));
         assert!(!keeps(false));
         assert!(keeps(false));

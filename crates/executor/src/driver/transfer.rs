@@ -1,10 +1,10 @@
-//! Everything that is enqueued.
+//! Enqueued driver commands.
 
 use super::{call, check, Event, Kernel, Mem, Queue, Result};
 use baltra_opencl::*;
 use std::ffi::c_void;
 
-/// How a command is enqueued: its wait list, and whether its event is needed.
+/// The options of an enqueued command: its wait list, and whether its event is needed.
 #[derive(Clone, Copy)]
 pub struct Enqueue<'a> {
     /// Driver events of the queue's own context.

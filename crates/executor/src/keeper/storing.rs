@@ -60,10 +60,10 @@ pub fn store(source: &Channel, file: File, bytes_max: u64) -> Result<Stored, Str
 
 fn first(fds: Vec<OwnedFd>) -> Result<OwnedFd, String> {
     let fd = fds.into_iter().next();
-    fd.ok_or_else(|| "a message without its descriptor".into())
+    fd.ok_or_else(|| "message lacks its descriptor".into())
 }
 
-/// What comes after the plan.
+/// Receives the records after the plan.
 struct Receiver {
     storage: Storage,
     window: Option<Memory>,
@@ -87,7 +87,7 @@ fn receive_all(source: &Channel, storage: Storage) -> Result<Stored, String> {
         return Err("the other executor sends no plan".into());
     };
     let fds = <[OwnedFd; 3]>::try_from(fds);
-    let [plan, socket, segment] = fds.map_err(|_| "a plan without its descriptors")?;
+    let [plan, socket, segment] = fds.map_err(|_| "plan lacks its descriptors")?;
     answer(ToSource::Prepared)?;
     let mut receiver = Receiver {
         storage,
@@ -126,7 +126,7 @@ fn receive_all(source: &Channel, storage: Storage) -> Result<Stored, String> {
             }
             ToTarget::Complete { bytes } => {
                 receiver.storage.sync()?;
-                let state = receiver.state.ok_or("an end without a state")?;
+                let state = receiver.state.ok_or("end of the session lacks its state")?;
                 let (state, stopped_ns, queues) = state;
                 return Ok(Stored {
                     socket,

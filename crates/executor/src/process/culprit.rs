@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// How a command that the driver has stands.
+/// The state of a command that the driver has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
     /// Its session is open.

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 /// Sessions described in one packet.
 const DESCRIBED_MAX: usize = 256;
 
-/// What a move's thread has achieved.
+/// The progress of a move's thread.
 enum News {
     Built(Import),
     /// The session has gone to another executor.
@@ -72,7 +72,7 @@ impl Moves {
         Ok(())
     }
 
-    /// What threads have achieved since the last call, with their sessions. The news of moves that
+    /// The progress of threads since the last call, with their sessions. The news of moves that
     /// were dropped meanwhile are dropped, too.
     fn take_news(&mut self) -> Vec<(u64, News)> {
         let news = std::mem::take(&mut *self.news.locked());

@@ -1,4 +1,4 @@
-//! What both kinds of queue have in common: the channel, the task that holds the device, progress.
+//! The common parts of both kinds of queue: the channel, the task that holds the device, progress.
 
 use super::position::ring_position;
 use super::Session;
@@ -248,7 +248,7 @@ impl Base {
         self.consumer.pop_unless(record, || session.is_closed())
     }
 
-    /// What another executor needs to continue, of a queue that is stopped: the first `completed`
+    /// The state that another executor needs to continue a stopped queue: the first `completed`
     /// commands are complete.
     pub fn state(&self, completed: u64, open: Vec<OpenCommand>) -> wire::QueueState {
         wire::QueueState {
@@ -275,7 +275,7 @@ impl Base {
         }
     }
 
-    /// How long the thread sleeps for the next command before it ends.
+    /// Time for which the thread sleeps for the next command before it ends.
     pub fn idle_max(&self) -> Option<Duration> {
         self.state.parks.then_some(PARK_AFTER)
     }

@@ -31,7 +31,7 @@ pub struct ControlState {
 }
 
 impl ControlState {
-    /// Where another executor continues to read.
+    /// The position at which another executor continues to read.
     pub fn position(&self) -> Position {
         self.consumer.position()
     }

@@ -11,7 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 use std::time::{Duration, Instant};
 
-/// How often a condition is looked at that nobody announces.
+/// Polling interval for conditions without a notification.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 
 /// Whether a session is stopped.

@@ -38,7 +38,7 @@ pub struct OwnKernel {
     pub kernel: driver::Kernel,
     /// It may print.
     pub prints: bool,
-    /// Which of its launches can run as one group.
+    /// Those of its launches that can run as one group.
     pub one_group: OneGroup,
     /// Weak, so that the client's release takes effect before this queue drops its kernel.
     object: Weak<Kernel>,
@@ -50,9 +50,9 @@ pub struct OwnKernel {
     indirect: Vec<u64>,
     /// Arguments through which it may write, as far as that is known yet.
     writes: Vec<Option<bool>>,
-    /// How launches can be divided.
+    /// The ways in which launches can be divided.
     text: Text,
-    /// What launches take.
+    /// The durations of launches.
     pace: Pace,
     /// The same kernel for slices of a launch; `Err`: it cannot be made.
     rewritten: Vec<(Geometry, Result<Box<OwnKernel>, Code>)>,
@@ -129,8 +129,8 @@ impl OwnKernels {
         });
     }
 
-    /// Calls `then` with each object that a launch uses, and whether it may write it. What is wrong
-    /// with the launch shows in [`OwnKernels::prepare`].
+    /// Calls `then` with each object that a launch uses, and whether it may write it. An error
+    /// of the launch shows in [`OwnKernels::prepare`].
     pub fn each_memory(
         &mut self,
         session: &Session,
@@ -158,7 +158,8 @@ impl OwnKernels {
         }
     }
 
-    /// How a launch of the kernel can be divided; `None`: not at all, or it is expected to be short.
+    /// The division of a launch of the kernel; `None`: it cannot be divided, or is expected to be
+    /// short.
     pub fn division(
         &mut self,
         session: &Session,
@@ -171,7 +172,7 @@ impl OwnKernels {
         Division::of(slices, kernel.text, kernel.pace, geometry)
     }
 
-    /// What launches of the kernel take, as far as it is known.
+    /// The durations of the kernel's launches, as far as they have been measured.
     pub fn pace(&mut self, id: Id) -> Option<&mut Pace> {
         self.map.get_mut(&id).map(|kernel| &mut kernel.pace)
     }

@@ -1,4 +1,4 @@
-//! What an executor needs to make a session's objects again: the client's own records.
+//! The records of the client that an executor needs to make a session's objects again.
 //!
 //! Each object has a *recipe*: the record that created it and, of a program, those of its
 //! specialization constants and its newest build. A recipe keeps those that it needs (a kernel's
@@ -41,7 +41,7 @@ impl Making {
         })
     }
 
-    /// What a message makes; `None`: nothing that has to be made again.
+    /// The object that a message makes; `None`: nothing that has to be made again.
     pub fn of(message: &Control) -> Option<Making> {
         match *message {
             Control::Context { id, .. } => Making::creation(id, &[]),

@@ -132,8 +132,8 @@ impl Session {
         None
     }
 
-    /// Whether an object has no records while nothing is being made. What is being made gets them
-    /// later: once the session is stopped, the answer is exact.
+    /// Whether an object has no records while nothing is being made. An object that is being made
+    /// gets its records later: once the session is stopped, the answer is exact.
     fn lacks_records(&self, id: Id) -> bool {
         // Held by the control thread from an object's creation to its record, maybe for long.
         let Ok(_made) = self.control.try_lock() else {

@@ -25,7 +25,7 @@ struct State {
     printed: u64,
     /// Released objects whose end the client waits for.
     owed: HashSet<Id>,
-    /// What has come since the session has stopped; `None`: it runs.
+    /// The notices that have come since the session has stopped; `None`: it runs.
     late: Option<Late>,
 }
 

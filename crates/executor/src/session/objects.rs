@@ -32,7 +32,7 @@ impl Context {
     }
 }
 
-/// Where a memory object's driver object is.
+/// The location of a memory object's driver object.
 pub enum Place {
     /// It stays.
     Fixed(Arc<driver::Mem>),
@@ -186,7 +186,7 @@ pub struct Program {
     pub compiles: bool,
     /// Its kernels may print.
     pub prints: AtomicBool,
-    /// How it was compiled, if argument information was added to the client's options.
+    /// The compilation, if argument information was added to the client's options.
     pub compiled: Mutex<Option<Compilation>>,
     /// A part of the device itself: needs no image.
     pub fixed: bool,
@@ -194,7 +194,7 @@ pub struct Program {
     pub image: Mutex<Option<Use>>,
     /// It has variables of its own that kernels write, which outlive them and which no call reads.
     pub has_variables: AtomicBool,
-    /// How launches of its kernels can be divided.
+    /// The ways in which launches of its kernels can be divided.
     pub text: Mutex<Text>,
 }
 

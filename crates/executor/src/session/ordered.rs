@@ -297,8 +297,8 @@ impl InOrder {
         Ok(())
     }
 
-    /// How to divide the operation, if it is a launch that is expected to be long. Makes the kernel
-    /// for its slices if it needs one; the device is not held meanwhile.
+    /// The division of the operation, if it is a launch that is expected to be long. Makes the
+    /// kernel for its slices if it needs one; the device is not held meanwhile.
     fn division(&mut self, operation: &Operation) -> Option<Division> {
         let division = launching::division(self.lane.as_mut().ok()?, operation)?;
         if launching::must_rewrite(self.lane.as_ref().ok()?, operation, &division) {

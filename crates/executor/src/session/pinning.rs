@@ -1,6 +1,6 @@
-//! Which arenas are pinned ([`crate::driver::Pinned`]): on a GPU, an arena by its first transfer; a
-//! large one once transfers have moved half its size, because pinning costs about as much as it saves
-//! on one transfer of the whole.
+//! Selects the arenas that are pinned ([`crate::driver::Pinned`]): on a GPU, an arena by its first
+//! transfer; a large one once transfers have moved half its size, because pinning costs about as
+//! much as it saves on one transfer of the whole.
 //!
 //! NVIDIA's driver takes as much memory of the device as it pins of the host. Therefore arenas are
 //! pinned for at most [`SHARE`] of the device's memory, only while they are in use, and not at all

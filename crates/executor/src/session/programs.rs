@@ -448,7 +448,7 @@ impl Session {
         ids(names).map(|id| self.objects.program(id)).collect()
     }
 
-    /// How the program is built with argument information.
+    /// The options for building the program with argument information.
     fn arg_info(&self, program: &Program) -> ArgInfo {
         if !program.compiles {
             ArgInfo::Left

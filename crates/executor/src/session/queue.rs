@@ -26,7 +26,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-/// How often a stopping session looks whether a queue has stopped.
+/// Interval at which a stopping session looks whether a queue has stopped.
 const LOOK_EVERY: Duration = Duration::from_micros(100);
 
 /// A queue, as other threads access it.

@@ -92,10 +92,10 @@ pub struct Residence {
     /// Pins host copies.
     pins: bool,
     room: Room,
-    /// How long other executors may take to free memory without progress.
+    /// Time that other executors may take to free memory without progress.
     patience: Duration,
     state: Mutex<State>,
-    /// What the lanes have pinned. Taken before a lane's pins, and those before `state`.
+    /// The pins of the lanes. Taken before a lane's pins, and those before `state`.
     lanes: Mutex<Vec<Weak<LanePins>>>,
     /// This executor's part of the device's memory.
     member: Mutex<Arc<Member>>,

@@ -2,9 +2,9 @@
 //! whole launch.
 //!
 //! A slice is a launch of some of the work-groups, along the slowest dimension that has enough of
-//! them ([`Division`]). What a launch takes is learned from its slices ([`Pace`]); launches that are
-//! expected to be short stay whole. Which kernels may be divided, and what their slices have to see
-//! of the whole launch, is found in the program's text ([`text`]).
+//! them ([`Division`]). The duration of a launch is learned from its slices ([`Pace`]); launches
+//! that are expected to be short stay whole. The program's text ([`text`]) decides which kernels
+//! may be divided, and which properties of the whole launch their slices have to see.
 
 pub mod launching;
 pub mod text;
@@ -16,7 +16,8 @@ use text::{Geometry, Text};
 
 /// Work-items that a compute unit of a GPU has at a time, at most (NVIDIA's since Volta: 64 warps).
 const ITEMS_PER_UNIT: u64 = 2048;
-/// How many times what occupies the device the first slice of a launch of unknown duration is.
+/// The length of the first slice of a launch of unknown duration, as a multiple of what occupies
+/// the device.
 const FIRST: u64 = 4;
 /// Multiple of work-items along the divided dimension if the driver chooses the group's size, with
 /// one dimension and with more: so that the slices leave it a good choice.
@@ -25,7 +26,7 @@ const MULTIPLE: [u64; 2] = [256, 8];
 /// The device's options for slices.
 #[derive(Clone, Copy, Debug)]
 pub struct Slices {
-    /// How long a waiting tenant waits for the running slices, at most, nanoseconds.
+    /// Maximum time for which a waiting tenant waits for the running slices, nanoseconds.
     length_ns: f64,
     compute_units: u64,
     is_gpu: bool,
@@ -91,7 +92,7 @@ impl SecondQueue {
     }
 }
 
-/// What is known of a kernel's speed: nanoseconds for a work-item, among others.
+/// The measured speed of a kernel: nanoseconds for a work-item, among others.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Pace(Option<f64>);
 
@@ -152,7 +153,7 @@ impl Division {
             .iter()
             .try_fold(1u64, |all, side| all.checked_mul(*side))
             .filter(|items| *items > 0)?;
-        // What the driver refuses it has to refuse whole.
+        // A launch that the driver refuses has to be refused as a whole.
         let ends = offset.iter().zip(global).take(dimensions);
         if ends
             .clone()
@@ -344,7 +345,7 @@ mod tests {
         };
         assert!(of(local, known(10.0), free).is_none());
         assert!(of(local, known(10.0), launch).is_some());
-        // What the driver has to refuse, and what has too few groups.
+        // Launches that the driver has to refuse, and those with too few groups.
         for refused in [
             geometry(1, u64::MAX, [1 << 20, 0, 0], [64, 0, 0]),
             geometry(1, 0, [100, 0, 0], [64, 0, 0]),

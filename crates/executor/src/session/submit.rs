@@ -753,7 +753,7 @@ impl Lane {
     }
 }
 
-/// What was done after the driver had refused memory.
+/// The measures taken after the driver had refused memory.
 struct Freed {
     /// The arenas were unpinned.
     is_unpinned: bool,

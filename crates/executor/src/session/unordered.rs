@@ -20,8 +20,8 @@ use std::time::{Duration, Instant};
 /// Maximum number of commands taken off the channel and not complete.
 const OPEN_MAX: usize = 4096;
 
-/// How often a thread with a command for a device of the executor's own looks whether kernels there
-/// wait for it.
+/// Interval at which a thread with a command for a device of the executor's own looks whether
+/// kernels there wait for it.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 /// Conditions for submitting a command to the driver.
@@ -365,8 +365,8 @@ impl Unordered {
         Some(Ok(waits))
     }
 
-    /// How to divide the operation, if it is a launch that is expected to be long. Makes the kernel
-    /// for its slices if it needs one; the device is not held meanwhile.
+    /// The division of the operation, if it is a launch that is expected to be long. Makes the
+    /// kernel for its slices if it needs one; the device is not held meanwhile.
     fn division(&mut self, operation: &Operation) -> Option<Division> {
         let division = launching::division(&mut self.lane, operation)?;
         if launching::must_rewrite(&self.lane, operation, &division) {

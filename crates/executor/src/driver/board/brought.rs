@@ -161,7 +161,7 @@ impl Drop for Brought {
     }
 }
 
-/// Which of the places has the latest bytes.
+/// The place that has the latest bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Latest {
     Window,

@@ -91,7 +91,7 @@ pub struct Times {
     pub ended_ns: u64,
 }
 
-/// How often a thread that waits for an event looks whether its session has ended.
+/// Interval at which a thread that waits for an event looks whether its session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
 
 type Call = (unsafe extern "C" fn(cl_event, cl_int, *mut c_void), usize);

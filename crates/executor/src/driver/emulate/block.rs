@@ -137,7 +137,7 @@ impl Sizes {
     /// Checks them for a kernel.
     ///
     /// # Safety
-    /// The lists are as the fields say.
+    /// The fields hold the lengths of the lists.
     pub unsafe fn range(&self, required: Option<[usize; 3]>, items_max: usize) -> Result<Range> {
         let dimensions = self.dimensions;
         let list = |list: *const usize| -> [usize; 3] {

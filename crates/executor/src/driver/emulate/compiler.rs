@@ -1,7 +1,7 @@
 //! Compiles source by a child process, `baltra accelerator build`, which confines itself further
 //! than the executor is confined: it reads the system's compilers, the hardware tree and the
-//! program's headers, writes its own directory, and is limited in time and memory. What happens to
-//! it is a build error at worst.
+//! program's headers, writes its own directory, and is limited in time and memory. A failure of the
+//! compiler is a build error at worst.
 //!
 //! Images are kept in the directory of compiled kernels, named by a SHA-256 of everything that
 //! they depend on.
@@ -53,11 +53,11 @@ pub struct Work<'a> {
     pub headers: &'a [(String, &'a [u8])],
     /// OpenCL's build options.
     pub options: &'a str,
-    /// What it becomes.
+    /// The output that it becomes.
     pub output: Output,
 }
 
-/// What the compiler makes.
+/// The kind of output that the compiler makes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Output {
     /// An image.
@@ -128,7 +128,7 @@ struct Job {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        // What remains is removed with the executor's directory.
+        // Remaining files are removed with the executor's directory.
         let _ = std::fs::remove_dir_all(&self.dir);
     }
 }

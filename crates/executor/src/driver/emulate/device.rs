@@ -20,7 +20,7 @@ pub(super) const CLOCK_HZ: u64 = 100_000_000;
 /// Pending output of `printf`, as OpenCL counts it.
 const PRINT_BYTES: usize = 1 << 20;
 
-/// What the compiler has beyond OpenCL C 1.0.
+/// The compiler's extensions of OpenCL C 1.0.
 pub(in crate::driver) const EXTENSIONS: &str =
     "cl_khr_global_int32_base_atomics cl_khr_global_int32_extended_atomics \
     cl_khr_local_int32_base_atomics cl_khr_local_int32_extended_atomics \

@@ -108,7 +108,7 @@ pub enum State {
     Done,
     /// The guard has refused an access, which ended the kernel.
     Fault {
-        /// Which of the buffers.
+        /// Index of the buffer.
         argument: u32,
         /// A store, otherwise a load.
         is_store: bool,
@@ -365,7 +365,7 @@ impl Link {
 
 impl Drop for Link {
     fn drop(&mut self) {
-        // What remains is removed with the executor's directory.
+        // A remaining file is removed with the executor's directory.
         let _ = std::fs::remove_file(&self.path);
     }
 }

@@ -6,7 +6,7 @@ use baltra_ring::lease::monotonic_ns;
 use baltra_ring::Locked;
 use std::sync::Mutex;
 
-/// How long such a kernel runs before it counts as one that waits.
+/// Time for which such a kernel runs before it counts as one that waits.
 const AFTER_NS: u64 = 20_000_000;
 
 static RUNNING: Beginnings = Beginnings(Mutex::new(Vec::new()));

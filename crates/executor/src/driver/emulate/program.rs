@@ -18,7 +18,7 @@ use std::ffi::{c_char, c_void, CStr};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// Where a program's circuits run.
+/// The place where a program's circuits run.
 pub enum Circuits {
     /// In this process.
     Library(Emulated),
@@ -92,7 +92,7 @@ impl Drop for Executable {
     }
 }
 
-/// What a program is made of.
+/// The parts of a program.
 pub enum Input {
     /// OpenCL C.
     Source(Vec<u8>),
@@ -117,7 +117,7 @@ impl Input {
     }
 }
 
-/// What a program has become.
+/// The result of a program's build.
 #[derive(Clone, Default)]
 enum Built {
     #[default]

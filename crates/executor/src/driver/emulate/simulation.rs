@@ -28,9 +28,9 @@ use std::time::{Duration, Instant};
 const SLICE_CYCLES: u64 = 20_000;
 /// The same for several kernels, and for those with channels.
 const TURNS: u64 = 2_000;
-/// How often a thread that waits looks whether its session has ended.
+/// Interval at which a thread that waits looks whether its session has ended.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How long kernels wait for channels before the log names them.
+/// Time for which kernels wait for channels before the log names them.
 const SILENCE: Duration = Duration::from_millis(200);
 /// Text that a kernel may hold back before it is written.
 const PENDING_BYTES: usize = 1 << 16;

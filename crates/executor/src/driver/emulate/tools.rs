@@ -96,8 +96,8 @@ pub fn shared_folder(tree: &Path) -> Option<PathBuf> {
     Some(kept_folder(tree)?.join("emulate"))
 }
 
-/// Where files that belong to a hardware tree are kept: in the build's folder; for an installed tree in
-/// the cache that systemd gives a daemon, or in the user's.
+/// The folder of files that belong to a hardware tree: in the build's folder; for an installed tree
+/// in the cache that systemd gives a daemon, or in the user's.
 pub fn kept_folder(tree: &Path) -> Option<PathBuf> {
     let target = tree.join(TARGET);
     if target.is_dir() {

@@ -13,12 +13,12 @@ use baltra_wire::moves::State;
 use std::collections::HashSet;
 use std::time::{Duration, Instant};
 
-/// How often a queue is looked at whose commands are waited for.
+/// Polling interval of a draining queue.
 const LOOK_EVERY: Duration = Duration::from_micros(200);
 /// All objects once, then those that were written meanwhile.
 const PASSES: usize = 2;
 
-/// What the target has of the contents.
+/// The contents that the target has.
 #[derive(Default)]
 pub(super) struct Copies {
     /// The objects whose bytes it has, as far as no command has written them since.

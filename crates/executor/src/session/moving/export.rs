@@ -38,7 +38,7 @@ impl Session {
         steps.map_err(|_| "a program was made from programs that it no longer has".into())
     }
 
-    /// What another executor can prepare while the session runs.
+    /// The plan of the objects that another executor can prepare while the session runs.
     pub(super) fn plan(&self) -> Result<Plan, String> {
         let mut plan = Plan {
             host_buffers: self.host_buffers.load(Ordering::Relaxed),

@@ -255,7 +255,7 @@ impl Importer {
     fn shape(&mut self, id: Id, bytes: u64) -> Result<&Shape, String> {
         if !self.shapes.contains_key(&id) {
             let recipe = self.session.ledger.creation(id);
-            let recipe = recipe.ok_or("an object without its record")?;
+            let recipe = recipe.ok_or("object lacks its record")?;
             let shape = match decode::<Control>(&recipe.record) {
                 Ok(Control::Buffer { size, .. }) => Shape::Buffer(size),
                 Ok(Control::Image { format, shape, .. }) => Shape::Image(format, shape, bytes),
@@ -361,7 +361,7 @@ impl Importer {
             ring,
         } = message
         else {
-            return Err("a queue without its record".into());
+            return Err("queue lacks its record".into());
         };
         let session = &self.session;
         let made = Making::of(&message);
@@ -430,7 +430,7 @@ impl Importer {
             .restore(ring, position(notices), printed, state.unsent);
         restored.map_err(|e| e.to_string())?;
         if !session.board.restore(&state.events, &state.watched) {
-            return Err("an event without a slot".into());
+            return Err("event lacks its slot".into());
         }
         let queues = session.queues.locked().clone();
         for release in state.releases {

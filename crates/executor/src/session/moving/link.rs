@@ -38,10 +38,10 @@ pub(crate) const BUILD_MAX: Duration = Duration::from_secs(15);
 /// Each of both copies may take this long if the target writes them to a disk.
 const DISK_MAX: Duration = Duration::from_secs(240);
 
-/// What the manager allows a move.
+/// The limits that the manager sets for a move.
 #[derive(Clone, Copy, Debug)]
 pub struct Terms {
-    /// How long commands in flight may take.
+    /// Maximum time of commands in flight.
     pub wait: Duration,
     /// The largest allocation of the other device, bytes.
     pub allocation_bytes_max: u64,
@@ -104,7 +104,7 @@ impl Source<'_> {
         }
         let stopped_ns = monotonic_ns();
         let frozen = Frozen::stop(self.session, wait)?;
-        // What has come since the first look.
+        // An obstacle may have come since the first look.
         if let Some(obstacle) = self.session.obstacle() {
             frozen.resume();
             return Err(obstacle);
@@ -243,7 +243,7 @@ impl Source<'_> {
     }
 }
 
-/// Whether the session has started at the target: decided once and for all.
+/// Whether the session has started at the target. The decision is final.
 pub(crate) fn started(channel: &Channel) -> Result<(), String> {
     let first = answer(channel);
     let decision = match first {
@@ -261,7 +261,7 @@ pub(crate) fn started(channel: &Channel) -> Result<(), String> {
     }
 }
 
-/// What a move has cost.
+/// The cost of a move.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Bytes of contents that were copied, and those of them that were copied while it is stopped.
@@ -275,7 +275,7 @@ pub struct Import {
     frozen: Frozen,
     channel: Channel,
     stopped_ns: u64,
-    /// What it has cost so far.
+    /// The cost so far.
     pub cost: Cost,
     window: Option<(Transfers, Window)>,
 }
@@ -344,7 +344,7 @@ impl Target<'_> {
             return Err("the other executor sends no plan".into());
         };
         let fds = <[OwnedFd; 3]>::try_from(fds);
-        let [plan, socket, segment] = fds.map_err(|_| "a plan without its descriptors")?;
+        let [plan, socket, segment] = fds.map_err(|_| "plan lacks its descriptors")?;
         let plan = bytes_of(&plan, len).map_err(lost)?;
         let plan = decode(&plan).map_err(|e| e.to_string())?;
         let plan: baltra_wire::moves::Plan = plan;
@@ -364,7 +364,7 @@ impl Target<'_> {
                 ToTarget::Arenas(arenas) => importer.arenas(arenas, fds)?,
                 ToTarget::Pending => importer.session.inbox.restore(fds),
                 ToTarget::Window { len } => {
-                    let fd = fds.first().ok_or("a window without its descriptor")?;
+                    let fd = fds.first().ok_or("window lacks its descriptor")?;
                     importer.window(fd, len)?;
                 }
                 ToTarget::Parts(parts) => {
@@ -372,7 +372,7 @@ impl Target<'_> {
                     self.channel.send(&ToSource::Taken, &[]).map_err(lost)?;
                 }
                 ToTarget::State { len } => {
-                    let fd = fds.first().ok_or("a state without its descriptor")?;
+                    let fd = fds.first().ok_or("state lacks its descriptor")?;
                     let state = bytes_of(fd, len).map_err(lost)?;
                     let state = decode(&state).map_err(|e| e.to_string())?;
                     let state: State = state;
@@ -388,7 +388,7 @@ impl Target<'_> {
                     }
                 }
                 ToTarget::Complete { bytes } => {
-                    let (stopped_ns, made) = stopped.ok_or("an end without a state")?;
+                    let (stopped_ns, made) = stopped.ok_or("end of the session lacks its state")?;
                     let cost = Cost {
                         bytes,
                         stopped_objects: importer.stopped_objects(),

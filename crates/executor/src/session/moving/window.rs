@@ -88,7 +88,7 @@ fn check_host(len: u64, available: Option<u64>) -> Result<(), String> {
     }
 }
 
-/// Which bytes of a window are in use: those between two positions that only grow.
+/// The bytes of a window that are in use: those between two positions that only grow.
 pub struct Places {
     len: u64,
     /// End of the newest part.

@@ -354,7 +354,7 @@ mod tests {
         assert_eq!(books.needed(&[1], 100), 0);
         assert!(books.reserve(10, 20));
         assert!(!books.reserve(1, 20));
-        // What is on its way is taken.
+        // Memory on its way to the device counts as taken.
         books.expect(&[2]);
         assert_eq!(books.claimed(), (20, 0));
         assert!(!books.add(3, 1, 1, 0));

@@ -12,7 +12,7 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// What an object is.
+/// The shape of an object.
 pub enum Shape {
     /// A buffer of that many bytes.
     Buffer(u64),
@@ -432,7 +432,7 @@ impl Object {
 /// A part of an object's contents.
 #[derive(Clone, Copy, Debug)]
 pub struct Slice {
-    /// Where it begins.
+    /// Its first byte.
     pub start: u64,
     /// Bytes.
     pub len: u64,

@@ -68,7 +68,7 @@ impl Pinned {
     }
 }
 
-/// What a lane has pinned.
+/// The objects that a lane has pinned.
 #[derive(Default)]
 pub(super) struct LanePins(Mutex<Pinned>);
 

@@ -26,7 +26,7 @@ struct Running {
     before_ns: u64,
 }
 
-/// How to divide the operation, if it is a launch that is expected to be long. `None`: it is
+/// The division of the operation, if it is a launch that is expected to be long. `None`: it is
 /// launched whole. The kernel for its slices may have to be made first ([`must_rewrite`]).
 pub fn division(lane: &mut Lane, operation: &Operation) -> Option<Division> {
     let (kernel, geometry) = launch(operation)?;

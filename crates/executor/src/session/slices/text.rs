@@ -1,5 +1,5 @@
-//! What the text of a program says about launching its kernels in slices, and the text that makes a
-//! kernel of a slice see the whole launch.
+//! Determines from a program's source whether its kernels can run in slices, and makes the text by
+//! which a kernel of a slice sees the whole launch.
 //!
 //! A slice is a launch with another global offset and size. `get_global_id` is right in it; the
 //! functions that report the launch's sizes and group numbers are not, and are replaced by functions
@@ -72,7 +72,7 @@ const HARMLESS: &[&str] = &[
     "__FAST_RELAXED_MATH__",
 ];
 
-/// How launches of a program's kernels can be divided.
+/// The ways in which launches of a program's kernels can be divided.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Text {
     /// They can be divided at all.

@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 /// Elements that each channel of the stand-ins holds.
 const DEPTH: usize = 4;
 
-/// What a stand-in for a kernel does in a cycle.
+/// The step of a stand-in for a kernel in a cycle.
 #[derive(Clone, Copy)]
 enum Step {
     Read(&'static str),
