@@ -255,7 +255,7 @@ fn choose(node: &Node, name: &str, tenant: &Tenant) -> Result<Arc<Device>, Refus
     })
 }
 
-/// Where a session's memory is.
+/// The location of a session's memory.
 enum Memory {
     /// The manager makes the segment.
     New,
@@ -265,7 +265,7 @@ enum Memory {
     Elsewhere,
 }
 
-/// What a new session's executor and its client get.
+/// The resources that a new session's executor and its client get.
 enum Made {
     /// A segment for both.
     Segment(OwnedFd),
@@ -287,7 +287,7 @@ impl Made {
         })
     }
 
-    /// What the client gets with its welcome.
+    /// The descriptor that the client gets with its welcome.
     fn clients(&self) -> Option<&OwnedFd> {
         match self {
             Made::Segment(segment) => Some(segment),

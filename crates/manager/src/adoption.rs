@@ -95,7 +95,7 @@ impl Node {
             ..
         } = message
         else {
-            bail!("its first message does not identify it");
+            bail!("first message is not an adoption request");
         };
         let device = self
             .device(&description.name)

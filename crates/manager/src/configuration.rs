@@ -129,8 +129,8 @@ struct State {
 }
 
 impl State {
-    /// What the device holds is unknown. Other sessions with programs of the same image remain its
-    /// users: their drivers may have loaded it.
+    /// Marks the device's content as unknown. Other sessions with programs of the same image remain
+    /// its users: their drivers may have loaded it.
     fn lose(&mut self) {
         self.held.image = None;
         self.end_load();
@@ -311,7 +311,7 @@ impl Configuration {
         Some(digest)
     }
 
-    /// How long the device has held its image.
+    /// Time for which the device has held its image.
     pub fn held_for(&self) -> Duration {
         self.state().since.map_or(Duration::MAX, |at| at.elapsed())
     }

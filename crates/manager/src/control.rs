@@ -117,7 +117,7 @@ fn now_ns() -> u64 {
     baltra_ring::lease::monotonic_ns()
 }
 
-/// How long commands in flight of a session may take.
+/// Maximum time of a session's commands in flight.
 fn wait_of(ms: Option<u32>) -> Duration {
     let wait = ms.map_or(moves::WAIT, |ms| Duration::from_millis(ms.into()));
     wait.min(moves::WAIT_MAX)

@@ -23,7 +23,7 @@ const OPEN_COMMANDS_FACTOR: u32 = 4;
 /// task ends keeps the lease, idle, without ringing.
 const LOOK: Duration = Duration::from_millis(1);
 
-/// How long a task may run without completing a command.
+/// Time for which a task may run without completing a command.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TaskLimit {
     /// Always.
@@ -42,7 +42,7 @@ impl TaskLimit {
     }
 }
 
-/// How long a task with this number of outstanding commands may complete none of them.
+/// Time for which a task with this number of outstanding commands may complete none of them.
 pub fn silence_max(limit: Duration, queued: u64) -> Duration {
     match queued {
         0 | 1 => limit,

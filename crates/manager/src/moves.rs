@@ -34,10 +34,10 @@ const MOVE_MAX: Duration = Duration::from_secs(55);
 /// The same limit for a session whose state is written to the disk or read from it.
 const DISK_MAX: Duration = Duration::from_secs(600);
 
-/// How often another executor is selected.
+/// Maximum number of times that another executor is selected.
 const TRIES_MAX: usize = 3;
 
-/// How long commands in flight of a session may take before its move is given up.
+/// Maximum time of a session's commands in flight before its move is given up.
 pub(crate) const WAIT: Duration = Duration::from_secs(2);
 /// The most that a request may allow.
 pub(crate) const WAIT_MAX: Duration = Duration::from_secs(10);
@@ -58,11 +58,11 @@ pub struct Moved {
     pub to: String,
     /// The whole move.
     pub took: Duration,
-    /// What it has cost.
+    /// The cost of the move.
     pub cost: Cost,
 }
 
-/// What a move has cost, as the target reports it.
+/// The cost of a move, as the target reports it.
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// Time during which none of the session's commands ran.
@@ -125,14 +125,14 @@ pub enum Error {
     Failed {
         /// The session.
         session: u64,
-        /// What was to be done with it.
+        /// The kind of the refused move.
         kind: Kind,
         /// The reason.
         why: String,
     },
 }
 
-/// What a move does with a session.
+/// The effect of a move on a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// It continues in another executor.
@@ -168,7 +168,7 @@ struct Move {
     freed: Sender<()>,
 }
 
-/// What a move has cost, or why the session has not moved.
+/// The cost of a move, or the reason why the session has not moved.
 type Outcome = Result<Cost, String>;
 
 impl Move {

@@ -256,7 +256,7 @@ pub struct ExecutorOptions {
     pub idle_s: u64,
     /// Time limit for loading a driver.
     pub start_timeout_ms: u64,
-    /// How long running sessions may continue at shutdown.
+    /// Time for which running sessions may continue at shutdown.
     pub drain_ms: u64,
     /// Whether executors are sandboxed (`baltra doctor` shows what this host supports).
     pub sandbox: bool,
@@ -430,13 +430,13 @@ pub struct DeviceOptions {
     pub policy: PolicyKind,
     /// Quantum: how long a holder may keep the device while another waits, milliseconds.
     pub quantum_ms: f64,
-    /// How long an idle holder keeps the device while another waits, microseconds: a client needs
-    /// some between two blocking tasks.
+    /// Time for which an idle holder keeps the device while another waits, microseconds: a client
+    /// needs some between two blocking tasks.
     pub linger_us: u64,
     /// Whether it holds one image at a time.
     pub image: ImageKind,
-    /// How long an image of preemptible sessions keeps the device while others wait and its users
-    /// have work, milliseconds.
+    /// Time for which an image of preemptible sessions keeps the device while others wait and its
+    /// users have work, milliseconds.
     pub turn_ms: u64,
     /// Least time for which such an image keeps the device while others wait, also without work,
     /// milliseconds: it bounds the share of time that loads take.
@@ -462,12 +462,12 @@ pub struct DeviceOptions {
     /// or 30,000 without one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub contended_ms: Option<u64>,
-    /// How long commands of an ended session may continue while other sessions use the executor,
-    /// milliseconds; then the executor exits. Absent: 2,000 on a GPU, otherwise 5,000.
+    /// Time for which commands of an ended session may continue while other sessions use the
+    /// executor, milliseconds; then the executor exits. Absent: 2,000 on a GPU, otherwise 5,000.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub orphan_ms: Option<u64>,
-    /// How many times the device's memory the objects of all sessions may have together: above 1,
-    /// those of idle sessions leave the device while others need its memory. 1: none leaves.
+    /// Limit of the objects of all sessions together, as a multiple of the device's memory: above
+    /// 1, those of idle sessions leave the device while others need its memory. 1: none leaves.
     /// Absent: 4 on a GPU with memory of its own or with `memory_bytes`, otherwise 1.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_overcommit: Option<u32>,
@@ -557,7 +557,7 @@ impl DeviceOptions {
         Duration::from_nanos((self.slice_ms * 1e6) as u64)
     }
 
-    /// How long a holder may keep the device while another client waits.
+    /// Time for which a holder may keep the device while another client waits.
     pub fn quantum(&self) -> Duration {
         Duration::from_nanos((self.quantum_ms * 1e6) as u64)
     }

@@ -145,7 +145,7 @@ pub enum Error {
     NotAllowed(String),
 }
 
-/// How a client was identified.
+/// The identity of a client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// Over the Unix socket: by the user id that the kernel reports.

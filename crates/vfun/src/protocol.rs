@@ -25,7 +25,7 @@ pub enum ToWorker {
     PeerGone(u32),
 }
 
-/// How to serve a region.
+/// The settings for serving a region.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct Start {
     /// The VM.

@@ -17,7 +17,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-/// How often directories are looked for: an executor may end after the manager's start.
+/// Interval at which directories are looked for: an executor may end after the manager's start.
 pub const SWEEP_EVERY: Duration = Duration::from_secs(5);
 
 /// The part of a process's arguments that is read, bytes.

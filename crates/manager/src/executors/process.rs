@@ -45,13 +45,13 @@ pub struct Launch {
     pub groups: Option<Groups>,
     /// Whether it reports commands that belong to traces.
     pub traces: bool,
-    /// How long commands of an ended session may continue
+    /// Time for which commands of an ended session may continue
     /// ([`crate::options::DeviceOptions::orphan_ms`]).
     pub orphan_ms: Option<u64>,
-    /// How long a command of an open session may block commands of ended sessions
+    /// Time for which a command of an open session may block commands of ended sessions
     /// ([`crate::options::DeviceOptions::contended_ms`]).
     pub contended_ms: u64,
-    /// How many times the device's memory objects may have together
+    /// Limit of all memory objects together, as a multiple of the device's memory
     /// ([`crate::options::DeviceOptions::memory_overcommit`]).
     pub memory_overcommit: Option<u32>,
     /// Memory that objects may take on the device ([`crate::options::DeviceOptions::memory_bytes`]).

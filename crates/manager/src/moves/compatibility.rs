@@ -1,4 +1,4 @@
-//! What differs between two devices, for a session that moves from one to the other.
+//! The differences of two devices, for a session that moves from one to the other.
 
 use baltra_wire::opencl::{
     DEVICE_ADDRESS_BITS, DEVICE_DOUBLE_FP_CONFIG, DEVICE_ENDIAN_LITTLE, DEVICE_EXTENSIONS,
@@ -22,7 +22,7 @@ pub struct Differences {
     pub facts: Vec<String>,
 }
 
-/// How a value is shown.
+/// The notation of a value.
 #[derive(Clone, Copy)]
 enum Kind {
     Text,
@@ -103,7 +103,7 @@ const FACTS: [(u32, &str, Kind); 27] = [
     (DEVICE_EXTENSIONS, "extensions", Kind::Words),
 ];
 
-/// What differs on `to` for a program that has begun on `from`.
+/// The differences of `to` for a program that has begun on `from`.
 pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences {
     let mut differences = Differences::default();
     let mut forbid = |param, what: &str| {

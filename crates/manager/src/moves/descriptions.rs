@@ -1,4 +1,4 @@
-//! What executors report about their sessions.
+//! The reports of executors about their sessions.
 
 use super::{Moves, EARLIER_RELEASE};
 use crate::node::Node;
@@ -20,7 +20,7 @@ pub(super) struct Described {
     sender: Sender<Vec<SessionFacts>>,
 }
 
-/// What executors report about their sessions.
+/// The reports of executors about their sessions.
 #[derive(Default)]
 pub(crate) struct Descriptions {
     /// The executor of each session when the descriptions were requested.
@@ -33,7 +33,7 @@ pub(crate) struct Descriptions {
     earlier: HashSet<u64>,
 }
 
-/// What is known of an open session.
+/// The known properties of an open session.
 pub(crate) enum Description<'a> {
     /// Its executor describes it.
     Described(&'a SessionFacts),
@@ -79,7 +79,7 @@ impl Moves {
 }
 
 impl Node {
-    /// What the executors report about their sessions.
+    /// The reports of the executors about their sessions.
     pub(crate) fn describe_sessions(&self) -> Descriptions {
         let mut waiting = Vec::new();
         let sessions = self.sessions();

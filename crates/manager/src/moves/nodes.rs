@@ -25,10 +25,10 @@ const REACH_MAX: Duration = Duration::from_secs(30);
 /// A session leaves within this, or another move of it may begin: longer than both ends wait.
 const LEAVE_MAX: Duration = Duration::from_secs(180);
 
-/// What a request for a move allows.
+/// The terms of a request for a move.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Terms {
-    /// How long commands in flight may take.
+    /// Maximum time of commands in flight.
     pub wait: Duration,
     /// Whether it moves although facts differ that it may have read.
     pub force: bool,

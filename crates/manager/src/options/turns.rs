@@ -1,4 +1,4 @@
-//! How long an image keeps a device that holds one image at a time.
+//! The time for which an image keeps a device that holds one image at a time.
 
 use super::{invalid, DeviceOptions, Invalid};
 use std::time::Duration;
@@ -11,12 +11,13 @@ const TURN_WAIT_MS_MAX: u64 = 3_600_000;
 const LOAD_MS_MAX: u64 = 600_000;
 
 impl DeviceOptions {
-    /// How long an image of preemptible sessions keeps the device while `waiting` images wait.
+    /// Time for which an image of preemptible sessions keeps the device while `waiting` images
+    /// wait.
     pub fn turn(&self, waiting: usize) -> Duration {
         Duration::from_millis(self.turn_ms).min(self.turn_max(waiting))
     }
 
-    /// How long such an image keeps the device at least, see [`DeviceOptions::turn_min_ms`].
+    /// Minimum time for which such an image keeps the device, see [`DeviceOptions::turn_min_ms`].
     pub fn turn_min(&self, waiting: usize) -> Duration {
         Duration::from_millis(self.turn_min_ms).min(self.turn_max(waiting))
     }

@@ -61,13 +61,13 @@ pub struct Link {
     record: PathBuf,
     state: Mutex<State>,
     news: Notify,
-    /// What the registry has of the sessions, and their moves.
+    /// The registry's records of the sessions, and their moves.
     pub(super) sessions: Sessions,
     /// Moves of sessions that the registry has to record.
     pub(super) places: Places,
     /// Number of changes that callers wait for the registry to have.
     changes: AtomicU64,
-    /// How many of them were before the last heartbeat that the registry has.
+    /// Number of those that were before the last heartbeat that the registry has.
     reported: watch::Sender<u64>,
 }
 

@@ -14,7 +14,7 @@ use tonic::{Code, Status};
 
 /// Most reports that wait for the registry; the oldest ones are given up.
 const REPORTS_MAX: usize = 256;
-/// How often a device that the registry does not have is reported: its node may join again.
+/// Maximum number of reports of a device that the registry does not have: its node may join again.
 const TRIES_MAX: u32 = 60;
 
 /// Reports that the registry does not have yet, the oldest first, and how often each was refused.

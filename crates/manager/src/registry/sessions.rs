@@ -23,7 +23,7 @@ const DONE_MAX: usize = 256;
 /// Longest reason in a report, bytes; the registry allows more.
 const REASON_CHARS_MAX: usize = 240;
 
-/// What executors reported about the sessions, and the registry's orders.
+/// The executors' reports about the sessions, and the registry's orders.
 #[derive(Default)]
 pub(super) struct Sessions {
     described: Mutex<Descriptions>,
