@@ -104,7 +104,7 @@ struct Inner {
     runtime: tokio::runtime::Handle,
 }
 
-/// How a function is deployed.
+/// The settings of a function's deployment.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Settings {
     /// Desired number of replicas, if it does not scale; 0: its first call loads it.

@@ -43,7 +43,7 @@ pub struct Common {
     pub runtime: tokio::runtime::Handle,
 }
 
-/// Where a replica runs.
+/// The place where a replica runs.
 pub enum Site {
     /// On a device.
     Device(Box<Candidate>),

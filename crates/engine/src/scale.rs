@@ -29,7 +29,7 @@ pub struct Measurement {
 #[derive(Clone, Debug)]
 pub struct Scaler {
     scale: Scale,
-    /// How long a demand keeps its replicas.
+    /// Time for which a demand keeps its replicas.
     window: Duration,
     /// Time without a call until the function has no replica, if it may scale to zero.
     idle: Duration,

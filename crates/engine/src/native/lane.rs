@@ -21,7 +21,7 @@ pub const RING_BYTES: usize = 1 << 20;
 /// Calls above this size are pushed by a thread that may wait.
 const LARGE_BYTES: u64 = 128 << 10;
 /// If calls have waited this long for a reply, the call in front of them counts as long, whatever
-/// the function's statistics say.
+/// the function's statistics show.
 const LONG: Duration = Duration::from_millis(1);
 /// Pause while the process drains the ring.
 const PAUSE: Duration = Duration::from_micros(50);

@@ -21,8 +21,8 @@ use std::time::{Duration, Instant};
 
 /// Timeout of a process for loading its library.
 const START_PATIENCE: Duration = Duration::from_secs(20);
-/// How long a process's thread spins for the next call before it sleeps; unsuccessful spins make
-/// further spins rarer.
+/// Time for which a process's thread spins for the next call before it sleeps; unsuccessful spins
+/// make further spins rarer.
 const SPIN_US: u64 = 50;
 /// Environment variables that the process inherits, which exclude tokens.
 const ENVIRONMENT: [&str; 5] = ["PATH", "LANG", "LC_ALL", "TZ", "LD_LIBRARY_PATH"];
