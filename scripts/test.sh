@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed".
+# Runs the named groups of tests, by default those of `make test`, and ends with "N passed, N failed", and the flaky and
+# skipped ones if there are any.
 # `make test`: format text crates ports clippy integration unit tutorials loom miri fuzz messages hdl vm deny
 # (drivers: the part of integration that runs programs on five vendors' OpenCL drivers)
 # Groups run side by side, in three lanes (below).
@@ -135,7 +136,7 @@ setup() {
 # Lanes that make the board's programs take turns.
 make_board=(flock "$logs/board.lock" make -s -C hdl/board)
 
-# What one lane makes and others wait for: Baltra and the programs of the tests. The lane holds a lock for as long.
+# The results of one lane that others wait for: Baltra and the programs of the tests. The lane holds a lock for as long.
 # A lane that ends has released its locks.
 hold() {
     exec 8>"$logs/compiled.lock" 9>"$logs/prepared.lock"
@@ -193,6 +194,7 @@ group() {
             ;;
         text)
             run text scripts/lint_text.py --phrases
+            run text-test scripts/lint_text_test.py
             run links scripts/docs.py check
             run lengths scripts/check_lengths.py
             ;;
@@ -379,10 +381,9 @@ passed=$(total passed)
 failed=$(total failed)
 skipped=$(total skipped)
 flaky=$(total flaky)
-[[ $flaky -eq 0 ]] || echo "flaky: $flaky tests passed only when they ran again, by themselves; they are not counted below"
-if [[ $skipped -gt 0 ]]; then
-    echo "$passed passed, $failed failed, $skipped skipped"
-else
-    echo "$passed passed, $failed failed"
-fi
+[[ $flaky -eq 0 ]] || echo "flaky: $flaky tests passed only when they ran again, by themselves; they do not count as passed"
+last="$passed passed, $failed failed"
+[[ $flaky -eq 0 ]] || last+=", $flaky flaky"
+[[ $skipped -eq 0 ]] || last+=", $skipped skipped"
+echo "$last"
 [[ $failed -eq 0 ]]
