@@ -93,7 +93,7 @@ pub enum Blame {
 pub struct Runner {
     program: Arc<Program>,
     lanes: Vec<Arc<Lane>>,
-    /// Its waiting calls.
+    /// Waiting calls of the runner.
     pub(super) backlog: Arc<Backlog>,
     listener: Arc<Listener>,
     lost: Arc<AtomicBool>,

@@ -44,7 +44,7 @@ const POLL_MAX: Duration = Duration::from_micros(20);
 pub struct Runner {
     lanes: Vec<Lane>,
     pace: Arc<Pace>,
-    /// Its waiting calls.
+    /// Waiting calls of the runner.
     pub(super) backlog: Backlog,
     process: Process,
     /// Notified if a caller's thread leaves replies to the task.

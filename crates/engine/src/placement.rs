@@ -167,10 +167,11 @@ fn needs_compiler(function: &Function, implementation: usize) -> bool {
 }
 
 /// Devices, or the reason why there are none.
-pub type Places<'a> = Pin<Box<dyn Future<Output = Result<Vec<Candidate>, Unplaced>> + Send + 'a>>;
+pub type CandidatesFuture<'a> =
+    Pin<Box<dyn Future<Output = Result<Vec<Candidate>, Unplaced>> + Send + 'a>>;
 
 /// The end of a release.
-pub type Released<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
+pub type ReleaseFuture<'a> = Pin<Box<dyn Future<Output = ()> + Send + 'a>>;
 
 /// Why there are no devices for a function.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -208,13 +209,13 @@ pub struct DeviceRequest {
 pub trait Placement: Send + Sync {
     /// Devices for a function, the best first. `Err` if no source responds (the previous devices
     /// remain valid), or if there is no device.
-    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a>;
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> CandidatesFuture<'a>;
 
     /// All devices that a tenant may use, for display.
-    fn all<'a>(&'a self, tenant: &'a str) -> Places<'a>;
+    fn all<'a>(&'a self, tenant: &'a str) -> CandidatesFuture<'a>;
 
     /// Releases the devices of a function. Nothing, if nothing is allocated.
-    fn release<'a>(&'a self, function: &'a Function) -> Released<'a> {
+    fn release<'a>(&'a self, function: &'a Function) -> ReleaseFuture<'a> {
         let _ = function;
         Box::pin(std::future::ready(()))
     }
@@ -431,7 +432,7 @@ fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Answer {
 }
 
 impl Placement for Local {
-    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a> {
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> CandidatesFuture<'a> {
         Box::pin(async {
             let tenant = wanted.function.manifest.tenant.as_deref();
             let mut places = self.query_devices(tenant.unwrap_or_default()).await?;
@@ -446,7 +447,7 @@ impl Placement for Local {
         })
     }
 
-    fn all<'a>(&'a self, tenant: &'a str) -> Places<'a> {
+    fn all<'a>(&'a self, tenant: &'a str) -> CandidatesFuture<'a> {
         Box::pin(async move { Ok(self.query_devices(tenant).await?) })
     }
 }

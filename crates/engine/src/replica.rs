@@ -29,9 +29,9 @@ const REFUSED_FOR: Duration = Duration::from_secs(10);
 pub struct Common {
     /// The function.
     pub function: Arc<Function>,
-    /// Its counters.
+    /// Counters of the function.
     pub stats: Arc<Stats>,
-    /// Its log.
+    /// Log of the function.
     pub log: Arc<Log>,
     /// Options of the engine.
     pub options: Arc<Options>,
@@ -85,7 +85,7 @@ impl Runner {
         }
     }
 
-    /// Its runner, if it is on a device.
+    /// The runner, if the replica is on a device.
     pub fn on_device(&self) -> Option<&Arc<device::Runner>> {
         match self {
             Runner::Device(runner) => Some(runner),
@@ -269,7 +269,7 @@ impl Replica {
         }
     }
 
-    /// Its device.
+    /// The device of the replica.
     pub fn place(&self) -> Option<&Candidate> {
         match &self.site {
             Site::Device(place) => Some(place),

@@ -53,7 +53,7 @@ impl Scaler {
         }
     }
 
-    /// Its settings.
+    /// The settings of the scaler.
     pub fn scale(&self) -> Scale {
         self.scale
     }

@@ -59,11 +59,11 @@ pub struct Unit {
 pub struct Status {
     /// Desired number of replicas.
     pub desired: usize,
-    /// Its scaling with demand.
+    /// Scaling of the unit with demand.
     pub scale: Option<Scale>,
     /// All places where it could run, the preferred ones first.
     pub replicas: Vec<ReplicaStatus>,
-    /// Its counters.
+    /// Counters of the unit.
     pub stats: Snapshot,
     /// Remaining hold-off time, milliseconds, after calls ran past their deadlines.
     pub held_ms: Option<u64>,
@@ -170,7 +170,7 @@ impl Unit {
         }
     }
 
-    /// Its scaling with demand.
+    /// Scaling of the unit with demand.
     pub fn scaling(&self) -> Option<Scale> {
         let scaler = self.scaler.as_ref()?;
         Some(scaler.locked().scale())

@@ -1,7 +1,7 @@
 //! Nodes that do not answer: a listener that accepts connections and stays silent stands for a node
 //! whose link is down.
 
-use baltra_engine::placement::{Candidate, DeviceRequest, Placement, Places};
+use baltra_engine::placement::{Candidate, CandidatesFuture, DeviceRequest, Placement};
 use baltra_engine::{CallError, Engine, Options, Trace};
 use baltra_functions::{Body, Call, Files, Function, Request};
 use baltra_wire::DeviceDescription;
@@ -68,7 +68,7 @@ struct Pool {
 }
 
 impl Placement for Pool {
-    fn places<'a>(&'a self, request: &'a DeviceRequest) -> Places<'a> {
+    fn places<'a>(&'a self, request: &'a DeviceRequest) -> CandidatesFuture<'a> {
         Box::pin(async {
             let mut excepted = self.excepted.lock().unwrap();
             excepted.extend(request.except.iter().cloned());
@@ -80,7 +80,7 @@ impl Placement for Pool {
         })
     }
 
-    fn all<'a>(&'a self, _: &'a str) -> Places<'a> {
+    fn all<'a>(&'a self, _: &'a str) -> CandidatesFuture<'a> {
         Box::pin(async { Ok(self.devices.clone()) })
     }
 }

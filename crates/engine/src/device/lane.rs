@@ -261,7 +261,7 @@ impl Lane {
         self.room.load(Ordering::SeqCst)
     }
 
-    /// Its queue's id.
+    /// Id of the lane's queue.
     pub fn queue_id(&self) -> Id {
         self.queue.id()
     }

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, OnceLock};
 
 /// An open session.
 pub struct Session {
-    /// Its client end.
+    /// Client end of the session.
     pub client: Arc<Client>,
     /// Receives the reason of its end and its output.
     pub listener: Arc<Listener>,

@@ -23,7 +23,7 @@ const TRACE_SINCE: Version = Version { major: 1, minor: 1 };
 const PAGE_BYTES: u64 = 4096;
 
 /// One buffer.
-struct Place {
+struct SlotBuffer {
     id: Id,
     /// Bytes of device memory.
     size: u64,
@@ -36,9 +36,9 @@ struct Place {
 #[derive(Default)]
 pub struct Slot {
     /// For each of the call's buffers that is not a constant.
-    places: Vec<Option<Place>>,
+    places: Vec<Option<SlotBuffer>>,
     /// Scratch buffers.
-    scratch: Vec<Option<Place>>,
+    scratch: Vec<Option<SlotBuffer>>,
     /// Constants are buffers that all slots share.
     constants: Vec<Option<Id>>,
     kernels: Vec<(Arc<str>, Id)>,
@@ -314,11 +314,11 @@ fn is_launched(step: &Step) -> bool {
 
 /// Allocates the buffer, or replaces a buffer that is too small.
 fn room<'a>(
-    place: &'a mut Option<Place>,
+    place: &'a mut Option<SlotBuffer>,
     program: &Program,
     size: u64,
     host: bool,
-) -> Result<&'a mut Place, SlotError> {
+) -> Result<&'a mut SlotBuffer, SlotError> {
     let had = place.as_ref().map_or(0, |p| p.size);
     if had < size || place.is_none() {
         let client = &program.client;
@@ -327,7 +327,7 @@ fn room<'a>(
         }
         // Calls slightly larger than the last one are common: grow by at least a quarter.
         let size = size.max(had + had / 4).max(64);
-        let made = Place::new(client, program.context, size, host);
+        let made = SlotBuffer::new(client, program.context, size, host);
         *place = Some(made.map_err(|lost| match client.is_lost() {
             Some(_) => SlotError::Lost(lost),
             None => SlotError::Call(CallError::Failed(format!(
@@ -339,8 +339,8 @@ fn room<'a>(
     Ok(place.as_mut().expect("made above"))
 }
 
-impl Place {
-    fn new(client: &Arc<Client>, context: Id, size: u64, host: bool) -> Result<Place, Lost> {
+impl SlotBuffer {
+    fn new(client: &Arc<Client>, context: Id, size: u64, host: bool) -> Result<SlotBuffer, Lost> {
         let (size, align) = match size {
             n if n >= PAGE_BYTES => (n.next_multiple_of(PAGE_BYTES), PAGE_BYTES),
             n => (n.next_power_of_two(), 128),
@@ -363,7 +363,7 @@ impl Place {
             size,
             backing,
         })?;
-        Ok(Place { id, size, block })
+        Ok(SlotBuffer { id, size, block })
     }
 
     fn copy_in(&mut self, body: &Body) {
@@ -379,7 +379,7 @@ impl Place {
 
     /// The block returns to the arena when the driver has released the buffer.
     fn release(self, client: &Client) {
-        let Place { id, block, .. } = self;
+        let SlotBuffer { id, block, .. } = self;
         // A session that has ended has released everything already.
         let _ = client.release(id, Some(Box::new(move || drop(block))));
     }

@@ -76,10 +76,6 @@ struct Flight {
     pushed: Instant,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.locked()
-}
-
 impl Lane {
     /// A lane for new rings.
     pub fn new(
@@ -158,7 +154,7 @@ impl Lane {
     /// Moves calls from the backlog into the ring. `patient`: this thread may wait for room.
     pub fn pump(&self, backlog: &Backlog, patient: bool, stop: &dyn Fn() -> bool) -> Pumped {
         let mut guard = if patient {
-            lock(&self.out)
+            self.out.locked()
         } else {
             match self.out.try_lock() {
                 Ok(guard) => guard,
@@ -234,7 +230,7 @@ impl Lane {
     }
 
     fn takes_off(&self, id: u64, pending: Pending) {
-        let mut flights = lock(&self.flights);
+        let mut flights = self.flights.locked();
         if self.lost.load(Ordering::SeqCst) {
             drop(flights);
             return pending.lose(false, "the native worker ended");
@@ -311,7 +307,7 @@ impl Lane {
     /// Handles replies, at most as many as calls may be in flight; returns whether that was all, and
     /// the process announces the next one. `Err`: the process violated the protocol.
     pub fn take_answers(&self) -> Result<bool, String> {
-        self.take(lock(&self.answers))
+        self.take(self.answers.locked())
     }
 
     /// Like [`Lane::take_answers`], unless another thread is doing it.
@@ -358,7 +354,7 @@ impl Lane {
                 return Ok(true);
             }
             let flight = {
-                let mut flights = lock(&self.flights);
+                let mut flights = self.flights.locked();
                 let flight = flights.pop_front();
                 self.oldest_ns.store(self.age_ns(), Ordering::Relaxed);
                 self.flying.store(flights.len(), Ordering::SeqCst);
@@ -431,14 +427,14 @@ impl Lane {
 
     /// Age of the oldest call in flight.
     pub fn oldest(&self) -> Option<Duration> {
-        let flights = lock(&self.flights);
+        let flights = self.flights.locked();
         flights.front().map(|flight| flight.pushed.elapsed())
     }
 
     /// Fails all calls after the process has ended.
     pub fn lose(&self, reason: &str) {
         let flights = {
-            let mut flights = lock(&self.flights);
+            let mut flights = self.flights.locked();
             self.lost.store(true, Ordering::SeqCst);
             std::mem::take(&mut *flights)
         };
@@ -446,7 +442,7 @@ impl Lane {
             flight.pending.lose(true, reason);
         }
         // A thread that pushes at the same time detects the end of the process.
-        if let Some(next) = lock(&self.out).next.take() {
+        if let Some(next) = self.out.locked().next.take() {
             next.lose(false, reason);
         }
     }

@@ -4,8 +4,8 @@
 //! The registry's last reply stays in use while it is unreachable.
 
 use super::{
-    needs_compiler, query_devices, query_of, stored_accelerator, Candidate, DeviceRequest,
-    Placement, Places, Released, Unplaced,
+    needs_compiler, query_devices, query_of, stored_accelerator, Candidate, CandidatesFuture,
+    DeviceRequest, Placement, ReleaseFuture, Unplaced,
 };
 use crate::options::Options;
 use baltra_api::client::{self, Instances, Operators};
@@ -252,7 +252,7 @@ impl Registry {
 }
 
 impl Placement for Registry {
-    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a> {
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> CandidatesFuture<'a> {
         Box::pin(async move {
             let instance = self.instance(wanted).await?;
             let mut places = Vec::new();
@@ -273,7 +273,7 @@ impl Placement for Registry {
         })
     }
 
-    fn all<'a>(&'a self, _: &'a str) -> Places<'a> {
+    fn all<'a>(&'a self, _: &'a str) -> CandidatesFuture<'a> {
         Box::pin(async move {
             let mut operators = self.operators.clone();
             let request = DevicesRequest {
@@ -307,7 +307,7 @@ impl Placement for Registry {
         })
     }
 
-    fn release<'a>(&'a self, function: &'a Function) -> Released<'a> {
+    fn release<'a>(&'a self, function: &'a Function) -> ReleaseFuture<'a> {
         Box::pin(async move {
             // Without an answer of the registry, the lease expires.
             let mut instances = self.instances.clone();
