@@ -6,7 +6,7 @@ use crate::tenants::{Error as TenantError, Peer, Tenant};
 use baltra_channel::Channel;
 use baltra_ring::peer::Peer as Caller;
 use baltra_ring::{Locked, Segment, Unpoisoned};
-use baltra_session::handshake::{self, Brought};
+use baltra_session::handshake::{self, ClientMemory};
 use baltra_wire::executor::{SessionStart, ToExecutor};
 use baltra_wire::{Hello, Purpose, Refusal, SessionFlags, Welcome, VERSION};
 use std::io;
@@ -98,7 +98,7 @@ fn greet(node: &Arc<Node>, stream: UnixStream, door: Door, ticket: Ticket) {
         Ok((hello, purpose, brought)) => {
             let memory = match (purpose, brought) {
                 (Purpose::Arrive, _) => Memory::Elsewhere,
-                (_, Some(brought)) => Memory::Brought(brought),
+                (_, Some(brought)) => Memory::Client(brought),
                 (_, None) => Memory::New,
             };
             welcome(node, &stream, door, &hello, memory)
@@ -186,7 +186,7 @@ fn welcome(
         .and_then(|limit| limit.always())
         .map_or(0, |limit| limit.as_millis() as u64);
     let bell = match &memory {
-        Memory::Brought(brought) => brought.bell.as_ref(),
+        Memory::Client(brought) => brought.bell.as_ref(),
         Memory::New | Memory::Elsewhere => None,
     };
     if bell.is_some_and(|bell| !is_bell(bell)) {
@@ -260,13 +260,13 @@ enum Memory {
     /// The manager makes the segment.
     New,
     /// A VM provides it.
-    Brought(Brought),
+    Client(ClientMemory),
     /// The session comes from another node: its relay makes it.
     Elsewhere,
 }
 
 /// The resources that a new session's executor and its client get.
-enum Made {
+enum SessionResources {
     /// A segment for both.
     Segment(OwnedFd),
     /// A socket between them, over which the session comes.
@@ -275,14 +275,14 @@ enum Made {
     Nothing,
 }
 
-impl Made {
-    fn new(memory: &Memory) -> io::Result<Made> {
+impl SessionResources {
+    fn new(memory: &Memory) -> io::Result<SessionResources> {
         Ok(match memory {
-            Memory::New => Made::Segment(Segment::create()?.1),
-            Memory::Brought(_) => Made::Nothing,
+            Memory::New => SessionResources::Segment(Segment::create()?.1),
+            Memory::Client(_) => SessionResources::Nothing,
             Memory::Elsewhere => {
                 let (executors, relays) = Channel::pair()?;
-                Made::Sockets(executors, relays.into_fd())
+                SessionResources::Sockets(executors, relays.into_fd())
             }
         })
     }
@@ -290,9 +290,9 @@ impl Made {
     /// The descriptor that the client gets with its welcome.
     fn clients(&self) -> Option<&OwnedFd> {
         match self {
-            Made::Segment(segment) => Some(segment),
-            Made::Sockets(_, relays) => Some(relays),
-            Made::Nothing => None,
+            SessionResources::Segment(segment) => Some(segment),
+            SessionResources::Sockets(_, relays) => Some(relays),
+            SessionResources::Nothing => None,
         }
     }
 }
@@ -320,7 +320,7 @@ fn open(
     let session = node.next_number();
     welcome.session = session;
     getrandom::fill(&mut welcome.key).map_err(|e| Refusal::Busy(e.to_string()))?;
-    let made = Made::new(&client.memory).map_err(broken)?;
+    let made = SessionResources::new(&client.memory).map_err(broken)?;
     register(node, device, session, &client)?;
 
     // An executor may die between selection and use; then another one is selected.
@@ -355,22 +355,24 @@ fn open(
                 let lease = &metered.lease;
                 let leases = [lease.page.as_fd(), lease.bell.as_fd()];
                 let (start, mut fds) = match (&made, &client.memory) {
-                    (Made::Sockets(executors, _), _) => {
+                    (SessionResources::Sockets(executors, _), _) => {
                         node.expect_arrival(place.executor, session);
                         (ToExecutor::MoveIn(start), vec![executors.as_fd()])
                     }
-                    (Made::Segment(segment), _) => {
+                    (SessionResources::Segment(segment), _) => {
                         let fds = vec![stream.as_fd(), segment.as_fd()];
                         (ToExecutor::Session(start), fds)
                     }
-                    (Made::Nothing, Memory::Brought(own)) => {
+                    (SessionResources::Nothing, Memory::Client(own)) => {
                         let fds = vec![stream.as_fd(), own.memory.as_fd()];
                         (ToExecutor::Sharing(start, own.share), fds)
                     }
-                    (Made::Nothing, _) => unreachable!("made unless a client provides it"),
+                    (SessionResources::Nothing, _) => {
+                        unreachable!("made unless a client provides it")
+                    }
                 };
                 fds.extend(leases);
-                if let Memory::Brought(own) = &client.memory {
+                if let Memory::Client(own) = &client.memory {
                     fds.extend(own.bell.iter().map(AsFd::as_fd));
                 }
                 let cache = cache_dir(device, tenant);
@@ -389,7 +391,7 @@ fn open(
     };
     match done {
         Ok(place) => {
-            if !matches!(made, Made::Sockets(..)) {
+            if !matches!(made, SessionResources::Sockets(..)) {
                 node.accounts.count_session(&tenant.name, device.name());
                 node.urge_registry();
             }
@@ -444,7 +446,7 @@ fn register(
         pid: client.pid,
         uid: client.uid,
         transport: match (client.door, &client.memory) {
-            (_, Memory::Brought(_)) => "ivshmem",
+            (_, Memory::Client(_)) => "ivshmem",
             (Door::Unix | Door::Token, _) => "unix",
             (Door::Relay, _) => "tcp",
         },

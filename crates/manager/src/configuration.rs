@@ -317,13 +317,13 @@ impl Configuration {
     }
 
     /// A session waits for an image's turn, until the result is dropped.
-    pub fn queue<'a>(&'a self, digest: &'a str) -> Place<'a> {
+    pub fn queue<'a>(&'a self, digest: &'a str) -> ImageTicket<'a> {
         let mut state = self.state();
         match state.queue.iter_mut().find(|(image, _)| image == digest) {
             Some((_, sessions)) => *sessions += 1,
             None => state.queue.push_back((digest.to_owned(), 1)),
         }
-        Place {
+        ImageTicket {
             configuration: self,
             digest,
         }
@@ -362,12 +362,12 @@ impl Configuration {
 }
 
 /// A session's place in the queue of images.
-pub struct Place<'a> {
+pub struct ImageTicket<'a> {
     configuration: &'a Configuration,
     digest: &'a str,
 }
 
-impl Drop for Place<'_> {
+impl Drop for ImageTicket<'_> {
     fn drop(&mut self) {
         let mut state = self.configuration.state();
         if let Some(entry) = state

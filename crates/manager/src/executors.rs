@@ -121,8 +121,8 @@ pub struct Holder {
     pub metered: Arc<Metered>,
 }
 
-/// A session's place.
-pub struct Place {
+/// The executor that a session is assigned to.
+pub struct ExecutorAssignment {
     /// The executor's number in its pool.
     pub executor: u64,
     /// Its process.
@@ -186,7 +186,7 @@ impl Pool {
 
     /// An executor for a session of `tenant`. Waits while one is being started; [`Pool::lacking`]
     /// starts it. From now on, the session counts as one of the executor's sessions.
-    pub fn place(&self, tenant: &str, session: u64) -> Result<Place, Error> {
+    pub fn place(&self, tenant: &str, session: u64) -> Result<ExecutorAssignment, Error> {
         let deadline = Instant::now() + self.options.start_timeout;
         let mut state = self.state();
         let mut demand = Demand::default();
@@ -381,7 +381,7 @@ impl Pool {
     }
 
     /// Cancels a placement before anything of the session was sent to the executor.
-    pub fn cancel(&self, place: &Place, session: u64) {
+    pub fn cancel(&self, place: &ExecutorAssignment, session: u64) {
         if place.assign {
             // It was not assigned to the tenant whose it is here.
             self.forget(place.executor, session);
@@ -611,7 +611,12 @@ impl State {
         self.executors.values().any(shared)
     }
 
-    fn place(&mut self, sharing: Sharing, tenant: &str, session: u64) -> Option<Place> {
+    fn place(
+        &mut self,
+        sharing: Sharing,
+        tenant: &str,
+        session: u64,
+    ) -> Option<ExecutorAssignment> {
         let owned = sharing.isolation != Isolation::Device || sharing.apart;
         let fits = |e: &Executor| match sharing.isolation {
             Isolation::Session => false,
@@ -639,7 +644,7 @@ impl State {
         if assign {
             e.tenant = tenant.to_owned();
         }
-        Some(Place {
+        Some(ExecutorAssignment {
             executor: id,
             process: e.process.clone(),
             assign,
@@ -658,7 +663,7 @@ struct Sharing {
 
 /// Passes a placed session to its executor.
 pub fn hand_over(
-    place: &Place,
+    place: &ExecutorAssignment,
     tenant: &Tenant,
     cache_dir: &str,
     start: &ToExecutor,

@@ -1,6 +1,6 @@
 //! Images that an operator loads: an executor has the driver load the image and reports the result.
 
-use crate::executors::{Place, Process};
+use crate::executors::{ExecutorAssignment, Process};
 use crate::node::{Device, Node};
 use baltra_api::registry as proto;
 use baltra_ring::Locked;
@@ -162,7 +162,7 @@ pub(crate) struct Loader<'a> {
     image: File,
     call: u64,
     user: String,
-    place: Place,
+    place: ExecutorAssignment,
 }
 
 impl Loader<'_> {

@@ -15,7 +15,7 @@ pub(crate) use descriptions::{Description, Descriptions};
 pub(crate) use nodes::Terms;
 
 use crate::accept::{allows, cache_dir};
-use crate::executors::{Place, Process};
+use crate::executors::{ExecutorAssignment, Process};
 use crate::node::{Device, Node, SessionRecord};
 use crate::tenants::Tenant;
 use baltra_channel::Channel;
@@ -186,7 +186,7 @@ struct Order {
     record: SessionRecord,
     source: Arc<Device>,
     target: Arc<Device>,
-    place: Place,
+    place: ExecutorAssignment,
     /// For the session's state, if it is to be suspended.
     file: Option<OwnedFd>,
     /// The device of another node where it goes; `place` is its forwarder then.

@@ -34,7 +34,7 @@ pub fn frame<T: serde::Serialize>(message: &T) -> io::Result<Vec<u8>> {
 
 /// Memory that a client provides for its session.
 #[derive(Debug)]
-pub struct Brought {
+pub struct ClientMemory {
     /// The part of the memory.
     pub share: Share,
     /// A memfd.
@@ -49,7 +49,7 @@ pub struct Brought {
 pub fn read_hello(
     stream: &UnixStream,
     timeout: Duration,
-) -> io::Result<(Hello, Purpose, Option<Brought>)> {
+) -> io::Result<(Hello, Purpose, Option<ClientMemory>)> {
     let deadline = Instant::now() + timeout;
     let mut fds = Vec::new();
     let mut read_exact = |bytes: &mut [u8]| -> io::Result<()> {
@@ -87,7 +87,7 @@ pub fn read_hello(
     let brought = match fds.next() {
         Some(memory) if hello.version.major == VERSION.major => {
             let share = decode_first::<Hello>(&bytes).and_then(|(_, rest)| decode::<Share>(rest));
-            Some(Brought {
+            Some(ClientMemory {
                 share: share.map_err(|e| malformed(e.to_string()))?,
                 memory,
                 bell: fds.next(),

@@ -4,7 +4,7 @@
 use super::WAIT_MAX;
 use super::{cannot, compare_with, Error, Moved, Moves, Order, Reserved, EARLIER_RELEASE};
 use crate::accept::Door;
-use crate::executors::{Place, Process};
+use crate::executors::{ExecutorAssignment, Process};
 use crate::node::{Device, Node};
 use crate::tenants::Peer;
 use baltra_channel::Channel;
@@ -190,7 +190,12 @@ impl Node {
     }
 
     /// Has a forwarder look for the device of another node.
-    fn reach(&self, session: u64, to: Remote, place: &Place) -> Result<DeviceDescription, String> {
+    fn reach(
+        &self,
+        session: u64,
+        to: Remote,
+        place: &ExecutorAssignment,
+    ) -> Result<DeviceDescription, String> {
         let (answer, found): (_, Receiver<_>) = channel();
         let reaching = Reaching {
             forwarder: place.executor,

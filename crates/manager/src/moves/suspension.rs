@@ -5,7 +5,7 @@
 //! the keeper has ended, however that happened.
 
 use super::{cannot, Error, Moved, Order, EARLIER_RELEASE};
-use crate::executors::{Phase, Place, Process};
+use crate::executors::{ExecutorAssignment, Phase, Process};
 use crate::node::{Device, Node, SessionRecord, UNNAMED};
 use baltra_wire::executor::SessionStart;
 use rustix::fs::{Mode, OFlags};
@@ -120,7 +120,7 @@ impl Node {
         tenant: &str,
         session: u64,
         process: Process,
-    ) -> Place {
+    ) -> ExecutorAssignment {
         let process = Arc::new(process);
         let id = self.next_number();
         self.serve(device, id, process.clone(), Phase::Keeping);
@@ -128,7 +128,7 @@ impl Node {
             e.tenant = tenant.to_owned();
             e.sessions.insert(session);
         });
-        Place {
+        ExecutorAssignment {
             executor: id,
             process,
             assign: false,

@@ -1,7 +1,7 @@
 //! The node's connection to its registry: one task, and calls of other threads.
 
 use super::orders::NodeOrders;
-use super::places::Places;
+use super::places::PendingReports;
 use super::report::{self, Meter};
 use super::sessions::{self, Sessions};
 use super::{identity, moving, Identity};
@@ -64,7 +64,7 @@ pub struct Link {
     /// The registry's records of the sessions, and their moves.
     pub(super) sessions: Sessions,
     /// Moves of sessions that the registry has to record.
-    pub(super) places: Places,
+    pub(super) places: PendingReports,
     /// Number of changes that callers wait for the registry to have.
     changes: AtomicU64,
     /// Number of those that were before the last heartbeat that the registry has.
@@ -101,7 +101,7 @@ impl Link {
             state: Mutex::new(state),
             news: Notify::new(),
             sessions: Sessions::default(),
-            places: Places::default(),
+            places: PendingReports::default(),
             changes: AtomicU64::new(0),
             reported: watch::Sender::new(0),
         }))

@@ -19,9 +19,9 @@ const TRIES_MAX: u32 = 60;
 
 /// Reports that the registry does not have yet, the oldest first, and how often each was refused.
 #[derive(Default)]
-pub(super) struct Places(Mutex<VecDeque<(proto::SessionPlacedRequest, u32)>>);
+pub(super) struct PendingReports(Mutex<VecDeque<(proto::SessionPlacedRequest, u32)>>);
 
-impl Places {
+impl PendingReports {
     fn add(&self, report: proto::SessionPlacedRequest) {
         let mut reports = self.0.locked();
         if reports.len() >= REPORTS_MAX {
@@ -175,13 +175,13 @@ mod tests {
         }
     }
 
-    fn first(places: &Places) -> Option<String> {
+    fn first(places: &PendingReports) -> Option<String> {
         places.first().map(|report| report.instance)
     }
 
     #[test]
     fn a_report_is_repeated_until_the_registry_answers() {
-        let places = Places::default();
+        let places = PendingReports::default();
         places.add(report("a"));
         places.add(report("b"));
         let lost: Result<(), Status> = Err(Status::unavailable("gone"));
@@ -197,7 +197,7 @@ mod tests {
 
     #[test]
     fn reports_of_unknown_devices_and_too_many_reports_are_given_up() {
-        let places = Places::default();
+        let places = PendingReports::default();
         places.add(report("a"));
         let unknown: Result<(), Status> = Err(Status::not_found("no such device"));
         for _ in 1..TRIES_MAX {
