@@ -18,11 +18,11 @@
 //! |---|---|
 //! | [`device`] | the board as platform and device |
 //! | [`program`] | programs and kernels |
-//! | [`brought`] | kernels of OpenCL C in regions, and their buffers in board memory |
+//! | [`board_program`] | kernels of OpenCL C in regions, and their buffers in board memory |
 //! | [`regions`] | the images that the regions hold |
 //! | [`launch`] | calls |
 
-pub(in crate::driver) mod brought;
+pub(in crate::driver) mod board_program;
 mod device;
 mod launch;
 mod program;

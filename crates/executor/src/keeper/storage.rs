@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 
 /// A part in the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Place {
+pub struct FilePart {
     offset: u64,
     /// Bytes.
     pub len: u64,
@@ -38,7 +38,7 @@ impl Storage {
     }
 
     /// Writes a part, in the place of an earlier one of the same length if there is one.
-    pub fn write(&mut self, bytes: &[u8], former: Option<Place>) -> Result<Place, String> {
+    pub fn write(&mut self, bytes: &[u8], former: Option<FilePart>) -> Result<FilePart, String> {
         let len = bytes.len() as u64;
         let offset = match former {
             Some(place) if place.len == len => place.offset,
@@ -56,7 +56,7 @@ impl Storage {
             .map_err(|e| full(&e))?;
         self.end = self.end.max(end);
         self.dirty += len;
-        Ok(Place {
+        Ok(FilePart {
             offset,
             len,
             checksum: crc32fast::hash(bytes),
@@ -78,7 +78,7 @@ impl Storage {
     }
 
     /// Reads a part and checks it.
-    pub fn read(&self, place: Place, bytes: &mut [u8]) -> Result<(), String> {
+    pub fn read(&self, place: FilePart, bytes: &mut [u8]) -> Result<(), String> {
         let read = self.file.read_exact_at(bytes, place.offset);
         read.map_err(|e| format!("its state cannot be read: {e}"))?;
         if crc32fast::hash(bytes) != place.checksum {

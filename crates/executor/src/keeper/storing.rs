@@ -1,6 +1,6 @@
 //! The target's end of a move to a keeper.
 
-use super::storage::{Place, Storage};
+use super::storage::{FilePart, Storage};
 use crate::session::moving::bytes_of;
 use crate::session::moving::channel::{limit, lost};
 use crate::session::moving::link::{receive, Cost, PREPARE_MAX};
@@ -46,7 +46,7 @@ pub struct Stored {
 }
 
 /// The contents of objects, by the begin of each part.
-pub type Contents = BTreeMap<Id, BTreeMap<u64, Place>>;
+pub type Contents = BTreeMap<Id, BTreeMap<u64, FilePart>>;
 
 /// Stores the session at the other end. It continues there unless [`ToSource::Started`] follows.
 pub fn store(source: &Channel, file: File, bytes_max: u64) -> Result<Stored, String> {
@@ -75,7 +75,7 @@ struct Receiver {
     pending: Vec<Vec<OwnedFd>>,
     contents: Contents,
     /// Places of an object whose contents are copied again.
-    spare: BTreeMap<u64, Place>,
+    spare: BTreeMap<u64, FilePart>,
     /// Number of all parts.
     parts: usize,
 }

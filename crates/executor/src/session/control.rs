@@ -3,7 +3,7 @@
 use super::deferred::{After, ReleaseTarget};
 use super::ledger::Making;
 use super::names::{ids, words};
-use super::objects::{Context, Kernel, MakePart, Memory, Needs, Part, Place, Program};
+use super::objects::{Context, Kernel, MakePart, Memory, Needs, ObjectLocation, Part, Program};
 use super::queue::QueueHandle;
 use super::residence::{Residence, Shape};
 use super::table::{NameTaken, Object};
@@ -623,7 +623,7 @@ impl Session {
             let made = residence.create(&self.account, owner, flags, shape, host.as_ref())?;
             return Ok(Arc::new(Memory {
                 _charge: charge,
-                ..Memory::new(Place::Movable(made), context, size)
+                ..Memory::new(ObjectLocation::Movable(made), context, size)
             }));
         }
         let pointer = match backing {
@@ -645,7 +645,7 @@ impl Session {
         Ok(Arc::new(Memory {
             arena,
             _charge: charge,
-            ..Memory::new(Place::Fixed(Arc::new(mem)), context, size)
+            ..Memory::new(ObjectLocation::Fixed(Arc::new(mem)), context, size)
         }))
     }
 
@@ -680,11 +680,11 @@ impl Session {
     }
 
     /// A part of `parent`, whose properties the driver checks now.
-    fn part_of(parent: &Arc<Memory>, make: MakePart) -> Result<Place, Code> {
+    fn part_of(parent: &Arc<Memory>, make: MakePart) -> Result<ObjectLocation, Code> {
         let made = make(&*parent.sample()?)?;
         Ok(match parent.object() {
-            None => Place::Fixed(Arc::new(made)),
-            Some(whole) => Place::Part(Part::new(whole, make)),
+            None => ObjectLocation::Fixed(Arc::new(made)),
+            Some(whole) => ObjectLocation::Part(Part::new(whole, make)),
         })
     }
 
@@ -719,7 +719,7 @@ impl Session {
             (None, Some(residence)) => {
                 let (owner, shape) = (self.start.session, Shape::Image(format, *shape, bytes));
                 let made = residence.create(&self.account, owner, flags, shape, host.as_ref())?;
-                Place::Movable(made)
+                ObjectLocation::Movable(made)
             }
             (Some(parent), _) if parent.object().is_some() => {
                 if host.is_some() {
@@ -746,7 +746,7 @@ impl Session {
                     let flags = flags | copies;
                     context.context.image(flags, &format, &description, pointer)
                 };
-                Place::Fixed(Arc::new(self.allocate(make)?))
+                ObjectLocation::Fixed(Arc::new(self.allocate(make)?))
             }
         };
         Ok(Arc::new(Memory {

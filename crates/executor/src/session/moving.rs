@@ -18,7 +18,7 @@ pub mod link;
 pub(crate) mod stream;
 mod window;
 
-use super::objects::{Place, Program};
+use super::objects::{ObjectLocation, Program};
 use super::table::Object;
 use super::Session;
 use crate::driver::emulate::has_channels;
@@ -69,7 +69,9 @@ impl Session {
             };
             match &memory.place {
                 _ if memory.parent.is_some() || memory.arena.is_some() => {}
-                Place::Movable(object) if !object.is_resident() => swapped_bytes += memory.size,
+                ObjectLocation::Movable(object) if !object.is_resident() => {
+                    swapped_bytes += memory.size
+                }
                 _ => resident_bytes += memory.size,
             }
         }

@@ -33,7 +33,7 @@ impl Context {
 }
 
 /// The location of a memory object's driver object.
-pub enum Place {
+pub enum ObjectLocation {
     /// It stays.
     Fixed(Arc<driver::Mem>),
     /// It may leave the device.
@@ -80,7 +80,7 @@ pub struct Memory {
     /// Unique in the process.
     pub number: u64,
     /// The driver's.
-    pub place: Place,
+    pub place: ObjectLocation,
     /// Its context.
     pub context: Arc<Context>,
     /// Bytes of a buffer.
@@ -99,7 +99,7 @@ pub struct Memory {
 
 impl Memory {
     /// A buffer that is not a part, and not in an arena.
-    pub fn new(place: Place, context: Arc<Context>, size: u64) -> Memory {
+    pub fn new(place: ObjectLocation, context: Arc<Context>, size: u64) -> Memory {
         static NEXT: AtomicU64 = AtomicU64::new(1);
         Memory {
             number: NEXT.fetch_add(1, Ordering::Relaxed),
@@ -126,9 +126,9 @@ impl Memory {
     /// The driver's object. One that may leave the device must be pinned.
     pub fn mem(&self) -> Result<Arc<driver::Mem>, Code> {
         match &self.place {
-            Place::Fixed(mem) => Ok(mem.clone()),
-            Place::Movable(object) => object.mem(),
-            Place::Part(part) => part.whole.part(part.number, || {
+            ObjectLocation::Fixed(mem) => Ok(mem.clone()),
+            ObjectLocation::Movable(object) => object.mem(),
+            ObjectLocation::Part(part) => part.whole.part(part.number, || {
                 let parent = self.parent.as_ref().ok_or(CL_INVALID_MEM_OBJECT)?;
                 (part.make)(&*parent.mem()?).map(Arc::new)
             }),
@@ -138,9 +138,9 @@ impl Memory {
     /// A driver object of the same properties, if need be a temporary one without the contents.
     pub fn sample(&self) -> Result<Arc<driver::Mem>, Code> {
         match &self.place {
-            Place::Fixed(mem) => Ok(mem.clone()),
-            Place::Movable(object) => object.sample(),
-            Place::Part(part) => {
+            ObjectLocation::Fixed(mem) => Ok(mem.clone()),
+            ObjectLocation::Movable(object) => object.sample(),
+            ObjectLocation::Part(part) => {
                 let parent = self.parent.as_ref().ok_or(CL_INVALID_MEM_OBJECT)?;
                 (part.make)(&*parent.sample()?).map(Arc::new)
             }
@@ -150,9 +150,9 @@ impl Memory {
     /// The object that has to be on the device for this one; `None`: it is always there.
     pub fn object(&self) -> Option<&Arc<Object>> {
         match &self.place {
-            Place::Fixed(_) => None,
-            Place::Movable(object) => Some(object),
-            Place::Part(part) => Some(&part.whole),
+            ObjectLocation::Fixed(_) => None,
+            ObjectLocation::Movable(object) => Some(object),
+            ObjectLocation::Part(part) => Some(&part.whole),
         }
     }
 
@@ -164,9 +164,9 @@ impl Memory {
     /// Calls `then` when the object is destroyed.
     pub fn on_destroyed(&self, then: Box<dyn FnOnce() + Send>) -> Result<(), Code> {
         match &self.place {
-            Place::Fixed(mem) => mem.on_destroyed(then)?,
-            Place::Movable(object) => object.on_destroyed(then),
-            Place::Part(part) => part.on_destroyed.locked().push(then),
+            ObjectLocation::Fixed(mem) => mem.on_destroyed(then)?,
+            ObjectLocation::Movable(object) => object.on_destroyed(then),
+            ObjectLocation::Part(part) => part.on_destroyed.locked().push(then),
         }
         Ok(())
     }

@@ -12,7 +12,7 @@
 use super::base::{Base, Served};
 use super::board::{State, Submitted};
 use super::slices::{launching, Division};
-use super::submit::{How, Lane, Outcome};
+use super::submit::{Lane, Outcome, SubmitOptions};
 use super::Violation;
 use crate::driver::{Code, Enqueue};
 use baltra_opencl::*;
@@ -249,7 +249,7 @@ impl InOrder {
         let outcome = match &mut self.lane {
             Ok(lane) => lane.submit(
                 &command.operation,
-                How {
+                SubmitOptions {
                     enqueue: Enqueue {
                         waits: &list,
                         event: keep,

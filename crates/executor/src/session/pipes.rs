@@ -1,6 +1,6 @@
 //! Pipes. Their contents are the driver's: no command reads them, so that a pipe stays where it is.
 
-use super::objects::{Memory, Place};
+use super::objects::{Memory, ObjectLocation};
 use super::Session;
 use crate::driver::Code;
 use baltra_board::accelerator::PIPE_HEADER_BYTES;
@@ -26,7 +26,7 @@ impl Session {
         Ok(Arc::new(Memory {
             is_pipe: true,
             _charge: Some(charge),
-            ..Memory::new(Place::Fixed(Arc::new(mem)), context, bytes)
+            ..Memory::new(ObjectLocation::Fixed(Arc::new(mem)), context, bytes)
         }))
     }
 }

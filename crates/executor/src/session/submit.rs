@@ -36,7 +36,7 @@ pub enum Outcome {
 
 /// Options for submitting a command.
 #[derive(Clone, Copy)]
-pub struct How<'a> {
+pub struct SubmitOptions<'a> {
     /// Wait list and event.
     pub enqueue: Enqueue<'a>,
     /// Commands of the queue run in order.
@@ -178,13 +178,17 @@ impl Lane {
     }
 
     /// Hands the operation to the driver, or carries it out.
-    pub fn submit(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+    pub fn submit(
+        &mut self,
+        operation: &Operation,
+        options: SubmitOptions,
+    ) -> Result<Outcome, Code> {
         if self.turn_commands >= TURN_COMMANDS_MAX {
             self.flush();
         }
         self.set.clear();
         self.make_resident(operation)?;
-        let outcome = self.begin(operation, how);
+        let outcome = self.begin(operation, options);
         if !is_refused(&outcome) {
             return outcome;
         }
@@ -192,14 +196,14 @@ impl Lane {
             return outcome;
         };
         // Once more, with more room.
-        let outcome = self.begin(operation, how);
+        let outcome = self.begin(operation, options);
         if let (true, Some(pinning)) = (room.is_unpinned, &self.session.shared.pinning) {
             pinning.report(&self.session.start.tenant, !is_refused(&outcome));
         }
         outcome
     }
 
-    fn begin(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+    fn begin(&mut self, operation: &Operation, options: SubmitOptions) -> Result<Outcome, Code> {
         if self.session.tracker.is_on() {
             track(&self.session, &self.context, &mut self.kernels, operation);
         }
@@ -207,7 +211,7 @@ impl Lane {
         self.turn.begin();
         self.turn_commands += 1;
         self.spent.clear();
-        let outcome = self.hand_over(operation, how);
+        let outcome = self.hand_over(operation, options);
         self.unflushed |= matches!(outcome, Ok(Outcome::Driver(_)));
         outcome
     }
@@ -326,17 +330,21 @@ impl Lane {
         }
     }
 
-    fn hand_over(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+    fn hand_over(
+        &mut self,
+        operation: &Operation,
+        options: SubmitOptions,
+    ) -> Result<Outcome, Code> {
         let driver = Outcome::Driver;
-        let enqueue = how.enqueue;
+        let enqueue = options.enqueue;
         match *operation {
-            Operation::Launch { .. } => self.launch(operation, how),
+            Operation::Launch { .. } => self.launch(operation, options),
             Operation::Buffer {
                 direction,
                 buffer,
                 offset,
                 payload,
-            } => self.transfer(direction, buffer, offset, payload, how),
+            } => self.transfer(direction, buffer, offset, payload, options),
             Operation::BufferRect {
                 direction,
                 buffer,
@@ -397,8 +405,10 @@ impl Lane {
                 let raw: Vec<_> = mems?.iter().map(|mem| mem.raw()).collect();
                 self.queue.migrate(enqueue, &raw, flags).map(driver)
             }
-            Operation::Marker | Operation::Barrier if how.ordered && enqueue.waits.is_empty() => {
-                if how.idle {
+            Operation::Marker | Operation::Barrier
+                if options.ordered && enqueue.waits.is_empty() =>
+            {
+                if options.idle {
                     return Ok(Outcome::Done);
                 }
                 if !enqueue.event {
@@ -416,7 +426,7 @@ impl Lane {
         }
     }
 
-    fn launch(&mut self, operation: &Operation, how: How) -> Result<Outcome, Code> {
+    fn launch(&mut self, operation: &Operation, options: SubmitOptions) -> Result<Outcome, Code> {
         let Operation::Launch {
             kernel,
             dimensions,
@@ -452,7 +462,7 @@ impl Lane {
         };
         let launch = || {
             self.second.or(&self.queue).launch(
-                how.enqueue,
+                options.enqueue,
                 &own.kernel,
                 dimensions.into(),
                 &offset,
@@ -491,14 +501,14 @@ impl Lane {
         buffer: Id,
         offset: u64,
         payload: Payload,
-        how: How,
+        options: SubmitOptions,
     ) -> Result<Outcome, Code> {
         let buffer = self.buffer(buffer)?;
         let (host, pinned) = self.host(payload)?;
         let len = payload.len;
         check_range(offset, len, buffer.size)?;
         self.count(direction, len);
-        if let Some(arena) = buffer.arena.as_ref().filter(|_| how.idle) {
+        if let Some(arena) = buffer.arena.as_ref().filter(|_| options.idle) {
             let device = arena.slice(offset, len).ok_or(CL_INVALID_VALUE)?;
             let (from, to) = match direction {
                 Direction::Write => (&host, &device),
@@ -512,8 +522,8 @@ impl Lane {
         let (offset, len) = (offset as usize, len as usize);
         let blocking = match direction {
             _ if pinned => false,
-            Direction::Read => how.last,
-            Direction::Write => how.last && len >= BLOCKING_WRITE_BYTES,
+            Direction::Read => options.last,
+            Direction::Write => options.last && len >= BLOCKING_WRITE_BYTES,
         };
         if blocking {
             self.turn.end();
@@ -523,12 +533,16 @@ impl Lane {
         // before are complete.
         let event = unsafe {
             match direction {
-                Direction::Write => {
-                    self.queue
-                        .write(how.enqueue, false, &*buffer.mem()?, offset, len, host.ptr())
-                }
+                Direction::Write => self.queue.write(
+                    options.enqueue,
+                    false,
+                    &*buffer.mem()?,
+                    offset,
+                    len,
+                    host.ptr(),
+                ),
                 Direction::Read => self.queue.read(
-                    how.enqueue,
+                    options.enqueue,
                     blocking,
                     &*buffer.mem()?,
                     offset,

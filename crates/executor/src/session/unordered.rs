@@ -4,7 +4,7 @@
 use super::base::{Base, Served};
 use super::board::{Sleeper, State, Submitted};
 use super::slices::{launching, Division};
-use super::submit::{How, Lane, Outcome};
+use super::submit::{Lane, Outcome, SubmitOptions};
 use super::Violation;
 use crate::driver::emulate::kernels_wait;
 use crate::driver::{Code, Enqueue};
@@ -405,7 +405,7 @@ impl Unordered {
         let before_ns = self.base.profiled_ns();
         let outcome = waits.and_then(|waits| {
             let list: Vec<cl_event> = waits.iter().map(|w| w.event.raw()).collect();
-            let how = How {
+            let options = SubmitOptions {
                 enqueue: Enqueue {
                     waits: &list,
                     event: true,
@@ -414,7 +414,7 @@ impl Unordered {
                 idle: false,
                 last: false,
             };
-            self.lane.submit(&command.operation, how)
+            self.lane.submit(&command.operation, options)
         });
         let (status, times) = match outcome {
             Ok(Outcome::Driver(Some(driver))) => {

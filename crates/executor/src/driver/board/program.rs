@@ -1,6 +1,6 @@
 //! Programs and kernels: images of regions, and OpenCL C (as on emulated accelerators).
 
-use super::brought::Brought;
+use super::board_program::BoardProgram;
 use super::device::{Board, BoardDevice};
 use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{self, chain, give, give_or_refuse, object, zero_terminated};
@@ -151,7 +151,7 @@ fn compiled_program(board: &'static BoardDevice, input: Input) -> Option<Program
     let tools = board.own.tools.as_ref()?;
     let load: source::Load = Box::new(move |library, manifest| {
         let file = in_memory(library).map_err(|error| error.to_string())?;
-        Ok(Circuits::Board(Brought::new(board, file, manifest)?))
+        Ok(Circuits::Board(BoardProgram::new(board, file, manifest)?))
     });
     let program = source::Program::new(tools, load, input);
     Some(Program::Compiled(Box::new(program)))

@@ -5,7 +5,7 @@ use super::device::Emulator;
 use super::library::Library;
 use super::simulation::Simulation;
 use super::tools::Tools;
-use crate::driver::board::brought::Brought;
+use crate::driver::board::board_program::BoardProgram;
 use crate::driver::builtin::objects::{made, release, Context};
 use crate::driver::builtin::{self, chain, give, give_or_refuse, object, zero_terminated};
 use crate::driver::cancel;
@@ -23,7 +23,7 @@ pub enum Circuits {
     /// In this process.
     Library(Emulated),
     /// In regions of a board.
-    Board(Brought),
+    Board(BoardProgram),
 }
 
 /// Circuits in this process.

@@ -3,7 +3,7 @@
 use super::super::freeze::Frozen;
 use super::super::ledger::{self, Recipe};
 use super::super::names::IdMap;
-use super::super::objects::{Memory, Needs, Place};
+use super::super::objects::{Memory, Needs, ObjectLocation};
 use super::super::pixels;
 use super::super::position::ring_position;
 use super::super::residence::Shape;
@@ -149,10 +149,10 @@ impl Root {
     /// Whether it has contents that have to be copied.
     pub fn has_contents(&self) -> bool {
         match &self.memory.place {
-            Place::Movable(object) => object.has_contents(),
-            Place::Fixed(_) => true,
+            ObjectLocation::Movable(object) => object.has_contents(),
+            ObjectLocation::Fixed(_) => true,
             // A part has its whole's contents.
-            Place::Part(_) => false,
+            ObjectLocation::Part(_) => false,
         }
     }
 }

@@ -4,7 +4,7 @@ use super::super::deferred::{After, ReleaseTarget};
 use super::super::freeze::Frozen;
 use super::super::ledger::Making;
 use super::super::names::{words, IdMap};
-use super::super::objects::Place;
+use super::super::objects::ObjectLocation;
 use super::super::position::position;
 use super::super::residence::{Shape, Slice, Transfers};
 use super::super::{ControlState, Session, SessionMemory, Violation};
@@ -41,7 +41,7 @@ pub(super) struct Importer {
 }
 
 /// A session that is made except for contents that come.
-pub(super) struct Made {
+pub(super) struct PreparedSession {
     frozen: Frozen,
     state: State,
 }
@@ -295,9 +295,9 @@ impl Importer {
                 return Err(format!("contents that object {} does not have", part.id));
             }
             let written = match &memory.place {
-                Place::Movable(object) => object.import(slice, &host),
-                Place::Fixed(mem) => transfers.add(mem, shape, false, slice, &host),
-                Place::Part(_) => Ok(()),
+                ObjectLocation::Movable(object) => object.import(slice, &host),
+                ObjectLocation::Fixed(mem) => transfers.add(mem, shape, false, slice, &host),
+                ObjectLocation::Part(_) => Ok(()),
             };
             written.map_err(failed)?;
             if self.is_stopped {
@@ -314,7 +314,7 @@ impl Importer {
     }
 
     /// Makes everything else but contents.
-    pub fn make(&mut self, mut state: State) -> Result<Made, String> {
+    pub fn make(&mut self, mut state: State) -> Result<PreparedSession, String> {
         self.is_stopped = true;
         let session = self.session.clone();
         for record in &state.slots {
@@ -335,12 +335,12 @@ impl Importer {
                 self.add_queue(step, queue, &mut frozen)?;
             }
         }
-        Ok(Made { frozen, state })
+        Ok(PreparedSession { frozen, state })
     }
 
     /// The session is complete: its objects get their names, and what belongs to none continues.
-    pub fn finish(mut self, made: Made) -> Result<Frozen, String> {
-        let Made { frozen, state } = made;
+    pub fn finish(mut self, made: PreparedSession) -> Result<Frozen, String> {
+        let PreparedSession { frozen, state } = made;
         self.name(&state)?;
         self.restore(state)?;
         Ok(frozen)

@@ -9,7 +9,7 @@ use super::super::Session;
 use super::ahead::Copies;
 use super::channel::{answer, limit, lost};
 use super::export::{largest_slice, Root};
-use super::import::{Importer, Made};
+use super::import::{Importer, PreparedSession};
 use super::stream::Stream;
 use super::window::Window;
 use super::{bytes_of, file_of};
@@ -357,7 +357,7 @@ impl Target<'_> {
     }
 
     fn receive_rest(&self, mut importer: Importer) -> Result<Complete, String> {
-        let mut stopped: Option<(u64, Made)> = None;
+        let mut stopped: Option<(u64, PreparedSession)> = None;
         loop {
             let (message, fds) = receive(self.channel)?;
             match message {

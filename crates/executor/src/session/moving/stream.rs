@@ -3,13 +3,13 @@
 //! is read in a turn of its tenant's, so that copies delay other tenants no longer than commands do
 //! ([`Stream`]).
 
-use super::super::objects::Place;
+use super::super::objects::ObjectLocation;
 use super::super::pinning::Pinning;
 use super::super::residence::{Slice, Transfers};
 use super::super::Session;
 use super::channel::{answer, lost};
 use super::export::Root;
-use super::window::{transfers, Places, Window};
+use super::window::{transfers, Window, WindowUse};
 use crate::account::Account;
 use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
@@ -29,7 +29,7 @@ const BATCHES_MAX: usize = 8;
 pub(crate) struct Batches<'a> {
     channel: &'a Channel,
     window: Window,
-    places: Places,
+    places: WindowUse,
     /// Ends of the batches that the target has not taken yet, oldest first.
     sent: VecDeque<u64>,
     /// Parts in the window that were not announced yet.
@@ -50,7 +50,7 @@ impl<'a> Batches<'a> {
         sent.map_err(lost)?;
         Ok(Batches {
             channel,
-            places: Places::new(window.len),
+            places: WindowUse::new(window.len),
             window,
             sent: VecDeque::new(),
             parts: Vec::new(),
@@ -199,9 +199,11 @@ impl<'a> Stream<'a> {
             self.take_turn()?;
             let part = Slice { start, len };
             let read = match &root.memory.place {
-                Place::Movable(object) => object.export(&mut self.transfers, part, &host),
-                Place::Fixed(mem) => self.transfers.add(mem, &root.shape, true, part, &host),
-                Place::Part(_) => return Ok(0),
+                ObjectLocation::Movable(object) => object.export(&mut self.transfers, part, &host),
+                ObjectLocation::Fixed(mem) => {
+                    self.transfers.add(mem, &root.shape, true, part, &host)
+                }
+                ObjectLocation::Part(_) => return Ok(0),
             };
             read.map_err(|code| format!("object {} cannot be read (error {code})", root.id))?;
             self.batches.add(Part {

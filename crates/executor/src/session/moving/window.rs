@@ -89,7 +89,7 @@ fn check_host(len: u64, available: Option<u64>) -> Result<(), String> {
 }
 
 /// The bytes of a window that are in use: those between two positions that only grow.
-pub struct Places {
+pub struct WindowUse {
     len: u64,
     /// End of the newest part.
     head: u64,
@@ -97,10 +97,10 @@ pub struct Places {
     tail: u64,
 }
 
-impl Places {
+impl WindowUse {
     /// Of a window without parts.
-    pub fn new(len: u64) -> Places {
-        Places {
+    pub fn new(len: u64) -> WindowUse {
+        WindowUse {
             len,
             head: 0,
             tail: 0,
@@ -132,7 +132,7 @@ impl Places {
         self.head
     }
 
-    /// Frees all parts before a position that [`Places::end`] gave.
+    /// Frees all parts before a position that [`WindowUse::end`] gave.
     pub fn free(&mut self, end: u64) {
         self.tail = end;
     }
@@ -170,7 +170,7 @@ mod tests {
                     .wrapping_add(1);
                 (state >> 33) % n
             };
-            let mut places = Places::new(LEN);
+            let mut places = WindowUse::new(LEN);
             let mut used: VecDeque<(u64, u64, u64)> = VecDeque::new();
             for _ in 0..300 {
                 let bytes = 1 + below(LEN);

@@ -96,7 +96,7 @@ impl Drop for Counted {
 }
 
 #[derive(Default)]
-struct Place {
+struct ObjectState {
     /// The driver's object; `None`: it is not on the device.
     mem: Option<Arc<Mem>>,
     /// Unique among all driver objects, unlike their addresses.
@@ -108,7 +108,7 @@ struct Place {
     has_copy: bool,
 }
 
-impl Place {
+impl ObjectState {
     fn set(&mut self, mem: Mem, version: u64) {
         self.mem = Some(Arc::new(mem));
         self.version = version;
@@ -123,7 +123,7 @@ pub struct Object {
     pub(super) bytes: u64,
     flags: u64,
     shape: Shape,
-    place: Mutex<Place>,
+    place: Mutex<ObjectState>,
     /// Written since it came to the device. Set while the object is pinned.
     is_dirty: AtomicBool,
     on_destroyed: Mutex<Vec<Box<dyn FnOnce() + Send>>>,
@@ -275,7 +275,7 @@ impl Object {
     }
 
     /// Memory for the host copy, made at the first call.
-    fn host_copy(&self, place: &mut Place) -> Result<*mut u8, Code> {
+    fn host_copy(&self, place: &mut ObjectState) -> Result<*mut u8, Code> {
         if place.host.is_none() {
             place.host = Some(self.new_host_copy().ok_or(CL_OUT_OF_HOST_MEMORY)?);
         }
@@ -411,7 +411,7 @@ impl Object {
     }
 
     /// A part of the host copy.
-    fn own_part(&self, place: &mut Place, part: Slice) -> Result<*mut u8, Code> {
+    fn own_part(&self, place: &mut ObjectState, part: Slice) -> Result<*mut u8, Code> {
         if !part.fits(&self.shape) {
             return Err(CL_INVALID_VALUE);
         }

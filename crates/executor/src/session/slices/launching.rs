@@ -9,7 +9,7 @@ use super::text::Geometry;
 use super::{Division, Slices};
 use crate::driver::{Code, Enqueue, Event};
 use crate::session::base::Base;
-use crate::session::submit::{How, Lane, Outcome};
+use crate::session::submit::{Lane, Outcome, SubmitOptions};
 use baltra_opencl::*;
 use baltra_wire::{Id, Operation};
 use std::collections::VecDeque;
@@ -160,7 +160,7 @@ fn launch_slice(
     lane.kernels.set_slice_of(slice_of);
     let outcome = lane.submit(
         &slice,
-        How {
+        SubmitOptions {
             enqueue: Enqueue { waits, event: true },
             ordered: true,
             idle: false,

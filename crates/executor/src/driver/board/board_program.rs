@@ -23,7 +23,7 @@ const CONFIGURATION_BYTES: u64 = 128 << 10;
 const SCRATCH_BYTES: u64 = 64 << 10;
 
 /// A program's circuits.
-pub struct Brought {
+pub struct BoardProgram {
     board: &'static BoardDevice,
     library: OwnedFd,
     /// Their order is that of the library.
@@ -32,16 +32,16 @@ pub struct Brought {
     numbers: Mutex<HashMap<String, u32>>,
 }
 
-impl Brought {
+impl BoardProgram {
     /// A simulation library's kernels.
     pub fn new(
         board: &'static BoardDevice,
         library: OwnedFd,
         manifest: &Manifest,
-    ) -> std::result::Result<Brought, String> {
+    ) -> std::result::Result<BoardProgram, String> {
         refuse_channels(manifest)?;
         let names: Vec<_> = manifest.kernels.iter().map(|k| k.name.clone()).collect();
-        let brought = Brought {
+        let brought = BoardProgram {
             board,
             library,
             names,
@@ -151,7 +151,7 @@ fn refuse_channels(manifest: &Manifest) -> std::result::Result<(), String> {
     }
 }
 
-impl Drop for Brought {
+impl Drop for BoardProgram {
     fn drop(&mut self) {
         let numbers = self.numbers.locked();
         for number in numbers.values() {
