@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
 """Checks the text of the tree: line lengths, white space, and phrases that a reader has to decode.
 
-usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of
-                                         commits that the upstream branch lacks
+usage: scripts/lint_text.py [PATH …]     default: every tracked text file, and the subjects of new
+                                         commits
        scripts/lint_text.py --counts     findings per rule and folder instead of lines
-       scripts/lint_text.py --phrases    line lengths only of lines that the upstream branch lacks,
-                                         because older code exceeds them
+       scripts/lint_text.py --phrases    line lengths of code only in new lines, because older code
+                                         exceeds them
+       scripts/lint_text.py --base REV   what is new: commits and lines that REV lacks; by default,
+                                         REV is the upstream branch, or else the merge base with
+                                         main. Without any, a note names the checks that are skipped
 
 A line that has to keep a phrase (a protocol's own word, another program's output) ends with the
 comment `text-ok`. Exit status: 0 clean, 1 findings, 2 usage.
@@ -37,7 +40,22 @@ PHRASES = [
     ("besides", r"\b[Bb]esides\b", "also, in addition to"),
     ("so-many", r"\b[Ss]o many\b", "that many, N"),
     ("else-adverb", r"(?:^|//.*|# .*|\* .*)[,;] else (?!if\b|\{)\w+", "otherwise"),
-    ("clause-subject", r"(?:^|[.:] |//[/!]? |# )(?:Who|Whose)\b(?![^.]*\?)", "name the subject"),
+    (
+        "clause-subject",
+        r"(?:^|[.:] |//[/!]? |# |\* )(?:Who|Whose|What|Which)\b(?![^.]*\?)"
+        r"|(?://[/!]? |# |/\* |\* )How\b(?![^.]*\?)"
+        r"|(?://[/!]? |# |/\* |\* )Where\b(?!.*,)(?![^.]*\?)"
+        r"|(?:^|[.:;] |//[/!]? |# )who \w+s\b",
+        "name the subject: 'the time for which', 'the parts that'",
+    ),
+    (
+        "fragment",
+        r"""(?:^|["'])an? \w+ without (?:an?|its) \w+(?:["']|$)""",
+        "what failed, the value, the reason",
+    ),
+    ("machines-take", r"\bthat (?:the|an?|its) \w+ took\b", "accepted by, received by"),
+    ("need-not-have", r"\bneed not have been\b", "the cause, or its effect"),
+    ("but-where", r", but (?:where|what|as)\b", "except"),
     (
         "what-is-is",
         r"\bWhat [^.?]*\b(?:is|are|was|does|do|has), (?:is|are|was|has|does)\b",
@@ -70,7 +88,7 @@ PHRASES = [
     ),
     ("to-be-had", r"\b(?:to|can|cannot|may) be had\b", "available"),
     ("go-on", COMMENT + r"\b(?:go(?:es)?|went|gone) on\b(?! (?:to|the|a|an)\b)", "continue"),
-    ("under-way", COMMENT + r"\bunder way\b", "in progress, in flight"),
+    ("under-way", r"\bunder way\b", "in progress, in flight"),
     ("for-good", COMMENT + r"\bfor good\b", "permanently"),
     ("lately", r"\blately\b|\bof late\b", "recently, last"),
     ("chance", r"\b(?:of|by) chance\b", "random"),
@@ -87,11 +105,16 @@ PHRASES = [
     ),
     (
         "wish-type",
-        r"\b(?:struct|enum|trait|type) \w*(?:Told|Asked|Heard|Wish|Wants?|Wanted|Known)\b",
+        r"\b(?:struct|enum|trait|type|as) \w*(?:Told|Asked|Heard|Wish|Wants?|Wanted|Known)\b"
+        r"|\b(?:struct|enum|trait|type) "
+        r"(?:Brought|Doubt|Everything|How|Made|New|Own|Places?|Then|What|Where|Which|Who)\b",
         "a noun for what it holds",
     ),
 ]
 PHRASES = [(name, re.compile(pattern), remedy) for name, pattern, remedy in PHRASES]
+
+# Sources of recorded proofs (hdl/formal): a change of their comments would have them proven again.
+UNCHANGED = {"hdl/net/rtl/tcp_pkg.sv", "hdl/net/rtl/tcp_transmit.sv"}
 
 # Columns by file suffix, as in .editorconfig.
 WIDTHS = {
@@ -107,10 +130,10 @@ WIDTHS = {
 }
 WIDTHS["md"] = 120
 
-# Records of past runs keep their wording; this file contains the phrases; the license is a
-# third-party text.
+# Records of past runs keep their wording; the check and its tests contain the phrases; the license
+# is a third-party text.
 SKIPPED = re.compile(
-    r"^(?:bench/results/|LICENSE$|Cargo\.lock$|scripts/lint_text\.py$)"
+    r"^(?:bench/results/|LICENSE$|Cargo\.lock$|scripts/lint_text(?:_test)?\.py$)"
     r"|\.(?:svg|png|ppm|lock|json|bin|img|snap|hex|pem|gz)$"
 )
 
@@ -141,10 +164,14 @@ def findings_in(name, lines):
     for number, line in enumerate(lines, 1):
         if suffix == "md" and line.lstrip().startswith("```"):
             fenced = not fenced
-        table = suffix == "md" and (fenced or line.startswith("|") or "](" in line)
-        # Formatters do not break a string.
-        breakable = re.sub(r'"[^"]*"?', "", line)
-        if width and len(breakable) > width and not table and "http" not in line:
+        if suffix == "md":
+            # Tables, blocks of code and images do not wrap.
+            is_wide = len(line) > width and not fenced and not line.lstrip().startswith(("|", "!["))
+        else:
+            # Formatters do not break a string.
+            breakable = re.sub(r'"[^"]*"?', "", line)
+            is_wide = width and len(breakable) > width and "http" not in line
+        if is_wide:
             yield number, "width", f"{len(line)} columns, {width} allowed"
         if line.endswith((" ", "\t")) and suffix != "md":
             yield number, "white-space", "white space at the end of the line"
@@ -152,33 +179,42 @@ def findings_in(name, lines):
             continue
         for rule, pattern, remedy in PHRASES:
             found = pattern.search(line)
-            if found:
+            if found and not (rule == "clause-subject" and name in UNCHANGED):
                 yield number, rule, f"'{found.group().strip()}': {remedy}"
 
 
-def subjects():
-    """Subjects of the commits that the upstream branch lacks; none without an upstream branch."""
-    log = subprocess.run(
-        ["git", "log", "--no-merges", "--format=%h %s", "@{upstream}..HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
+def git(*arguments):
+    """The output of git; None: it failed."""
+    done = subprocess.run(
+        ["git", *arguments], cwd=ROOT, capture_output=True, text=True, errors="replace"
     )
-    return log.stdout.splitlines() if log.returncode == 0 else []
+    return done.stdout if done.returncode == 0 else None
 
 
-def added():
-    """Numbers of the lines that the upstream branch lacks, by file; none without such a branch."""
-    diff = subprocess.run(
-        ["git", "diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-prefix", "@{upstream}"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        errors="replace",
-    )
+def base():
+    """The commit since which commits and lines are new; None: there is no upstream branch and no
+    branch main."""
+    for command in (
+        ("rev-parse", "--verify", "--quiet", "@{upstream}"),
+        ("merge-base", "main", "HEAD"),
+        ("merge-base", "origin/main", "HEAD"),
+    ):
+        if found := git(*command):
+            return found.strip()
+    return None
+
+
+def subjects(since):
+    """Subjects of the commits that `since` lacks."""
+    return git("log", "--no-merges", "--format=%h %s", f"{since}..HEAD").splitlines()
+
+
+def added(since):
+    """Numbers of the lines that `since` lacks, by file."""
+    diff = git("diff", "--unified=0", "--no-color", "--no-ext-diff", "--no-prefix", since)
     lines = collections.defaultdict(set)
     name = ""
-    for line in diff.stdout.splitlines() if diff.returncode == 0 else []:
+    for line in diff.splitlines():
         if line.startswith("+++ "):
             name = line[4:].rstrip("\t")
         elif hunk := re.match(r"@@ -\S+ \+(\d+)(?:,(\d+))? @@", line):
@@ -193,6 +229,17 @@ def main(arguments):
         return 0
     counts = "--counts" in arguments
     phrases = "--phrases" in arguments
+    since = None
+    if "--base" in arguments:
+        at = arguments.index("--base")
+        revision = "".join(arguments[at + 1 : at + 2])
+        since = git("rev-parse", "--verify", "--quiet", f"{revision}^{{commit}}")
+        if not since:
+            print(f"error: '{revision}' is not a commit (set --base REV)", file=sys.stderr)
+            return 2
+        since = since.strip()
+        arguments = arguments[:at] + arguments[at + 2 :]
+    since = since or base()
     names = [a for a in arguments if a not in ("--counts", "--phrases")]
     if any(a.startswith("-") for a in names):
         print(f"error: unknown option in {' '.join(names)} (--help lists them)", file=sys.stderr)
@@ -205,18 +252,24 @@ def main(arguments):
     ]
     table = collections.Counter()
     total = 0
-    new = added() if phrases else {}
+    if not since:
+        print(
+            "skipped: subjects of commits, and with --phrases widths of code: there is neither an "
+            "upstream branch nor a branch main (set --base REV)"
+        )
+    new = added(since) if phrases and since else {}
     for name in chosen:
         for number, rule, text in findings_in(name, text_of(name)):
-            if phrases and rule == "width" and number not in new.get(name, ()):
+            is_old = number not in new.get(name, ()) and not name.endswith(".md")
+            if phrases and rule == "width" and is_old:
                 continue
             total += 1
             if counts:
                 table[rule, "/".join(name.split("/")[:2])] += 1
             else:
                 print(f"{name}:{number}: {rule}: {text}")
-    if not names:
-        for commit in subjects():
+    if not names and since:
+        for commit in subjects(since):
             short, _, subject = commit.partition(" ")
             if len(subject) > 72:
                 total += 1
