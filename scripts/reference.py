@@ -48,6 +48,8 @@ SECTIONS = [
 ]
 # Sections that are lists, one entry for each device, tenant or key.
 LISTS = {"device", "tenant", "gateway.key"}
+# Files that may name metrics.
+SUFFIXES = {".md", ".json", ".yaml", ".yml", ".tpl"}
 # Defaults that depend on the host or the user.
 OF_HOST = {"node.name", "paths.runtime", "paths.state", "registry.state", "gateway.state"}
 
@@ -288,10 +290,50 @@ def free_addresses(count):
     return addresses
 
 
+def later_families():
+    """(name, type, help) of the registry's counters that have no value before their first event."""
+    text = (ROOT / "crates/registry/src/metrics.rs").read_text()
+    pattern = r'let help = "([^"]+)";\s+page\.register\("(\w+)", help, c\.'
+    for meaning, name in re.findall(pattern, text):
+        yield f"baltra_registry_{name}_total", "counter", meaning
+
+
+def kubernetes_families():
+    """(name, type, help) of the metrics of Kubernetes' daemons, which run only in a cluster."""
+    for daemon in ("controller", "node", "webhook"):
+        text = (ROOT / f"crates/kubernetes/src/{daemon}.rs").read_text()
+        table = re.search(r"^const COUNTERS: .*?^\];", text, re.M | re.S)[0]
+        for name, meaning in re.findall(r'\(\s*"(\w+)",\s*"([^"]+)",?\s*\)', table):
+            yield f"baltra_kubernetes_{name}_total", "counter", f"{meaning} ({daemon})"
+        for name, meaning in re.findall(r'Durations::new\(\s*"(\w+)",\s*"([^"]+)"', text):
+            yield f"baltra_kubernetes_{name}_seconds", "histogram", f"{meaning} ({daemon})"
+
+
+def unknown_metrics(page):
+    """The metrics that documents, dashboards and alert rules name, and that the page lacks."""
+    known = set(re.findall(r"^\| `(\w+)`", page, re.M))
+    files = subprocess.run(
+        ["git", "ls-files", "-z", "docs", "deploy", "*.md"],
+        cwd=ROOT,
+        capture_output=True,
+        check=True,
+    ).stdout.decode()
+    for file in filter(None, files.split("\0")):
+        path = ROOT / file
+        # The changelog has former names; records of past runs keep theirs.
+        if path.suffix not in SUFFIXES or file == "CHANGELOG.md" or file.startswith("bench/"):
+            continue
+        for name in re.findall(r"\bbaltra_\w+_(?:total|seconds|bytes|ratio)\b", path.read_text()):
+            if name not in known:
+                yield f"{file}: metric '{name}' is not in docs/reference/metrics.md"
+
+
 def metrics(baltra):
     home = pathlib.Path(tempfile.mkdtemp(prefix="baltra-reference-"))
-    environment = {k: v for k, v in os.environ.items() if not k.startswith("BALTRA_")}
+    environment = {k: v for k, v in os.environ.items() if not k.startswith(("BALTRA_", "OTEL_"))}
     environment["BALTRA_RUNTIME_DIR"] = str(home / "run")
+    # With a collector, daemons count the spans that they export.
+    environment["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"
     manager, registry, gateway = free_addresses(3)
     command = [baltra, "up", "--state-dir", home / "state"]
     for setting in (
@@ -313,9 +355,17 @@ def metrics(baltra):
             yield f"## {daemon}\n"
             yield f"At `{setting}`.\n"
             yield "| metric | type | meaning |\n|---|---|---|"
-            for name, kind, meaning in families_of(address):
+            families = set(families_of(address))
+            if daemon == "Registry":
+                families |= set(later_families())
+            for name, kind, meaning in sorted(families):
                 yield f"| `{name}` | {kind} | {cell(meaning)} |"
             yield ""
+        yield "## Daemons on Kubernetes\n"
+        yield "At `--metrics` of `baltra kubernetes`.\n"
+        yield "| metric | type | meaning |\n|---|---|---|"
+        for name, kind, meaning in sorted(kubernetes_families()):
+            yield f"| `{name}` | {kind} | {cell(meaning)} |"
     finally:
         down = [baltra, "down", "--drain-ms", "0"]
         subprocess.run(down, env=environment, capture_output=True, check=False)
@@ -355,7 +405,10 @@ def main():
             page.write_text(text)
     for name in stale:
         print(f"error: docs/reference/{name} is out of date (run scripts/reference.py)")
-    return 1 if stale else 0
+    unknown = list(unknown_metrics((PAGES / "metrics.md").read_text()))
+    for error in unknown:
+        print(f"error: {error}")
+    return 1 if stale or unknown else 0
 
 
 if __name__ == "__main__":
