@@ -349,7 +349,7 @@ pub struct Kernel {
     pub program: Arc<Program>,
     /// The function.
     pub name: String,
-    /// What its launches have needed.
+    /// The most that its launches have needed.
     pub needs: Needs,
     /// For queries.
     pub queried: OnceLock<Result<driver::Kernel, Code>>,

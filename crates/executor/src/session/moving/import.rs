@@ -36,7 +36,7 @@ pub(super) struct Importer {
     pub window: Option<(Transfers, Window)>,
     /// Shapes of objects with contents, as far as they were needed.
     shapes: IdMap<Shape>,
-    /// What the session's kernels have needed.
+    /// The needs of the session's kernels.
     needs: Vec<KernelNeed>,
 }
 
