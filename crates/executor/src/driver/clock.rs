@@ -1,11 +1,11 @@
 //! The clock of a driver's event times.
 //!
-//! It drifts against the host's, of which NTP changes the pace: on an H200 by up to 0.6 µs each
-//! second. Each profiled command shows a range of its distance: the command was enqueued after the
-//! host's time before the call, and ended before the host saw its end. The measured distance moves
-//! only as far as these ranges require, so that times of commands are rarely shifted against each
-//! other. (Marzullo and Owicki, "Maintaining the time in a distributed system", 1983, combine such
-//! ranges.)
+//! It drifts against the host's: an H200's by up to 0.6 µs a second
+//! (`bench/results/opencl/2026-11-30-clock-h200.md`). Each profiled command shows a range of its
+//! distance: the command was enqueued after the host's time before the call, and ended before the
+//! host saw its end. The measured distance moves only as far as these ranges require, so that times
+//! of commands are rarely shifted against each other. (Marzullo and Owicki, "Maintaining the time
+//! in a distributed system", 1983, combine such ranges.)
 
 use std::sync::atomic::{AtomicI64, Ordering};
 
