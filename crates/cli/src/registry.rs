@@ -50,6 +50,13 @@ pub fn find(at: &RegistryAt, paths: &PathOptions) -> Option<String> {
         })
 }
 
+/// The file with the certificate authority of a registry at an address.
+pub fn authority(url: &str) -> Option<PathBuf> {
+    let file = std::env::var_os("BALTRA_TLS_CA");
+    file.filter(|_| url.starts_with("https:"))
+        .map(PathBuf::from)
+}
+
 impl Registry {
     /// Connects to the registry; the error has a remedy if there is none.
     pub fn connect(at: &RegistryAt, paths: &PathOptions) -> Result<Registry> {
@@ -67,9 +74,7 @@ impl Registry {
         let options = client::Options {
             url: url.clone(),
             token: at.registry_token.clone().unwrap_or_default(),
-            ca: std::env::var_os("BALTRA_TLS_CA")
-                .filter(|_| url.starts_with("https:"))
-                .map(PathBuf::from),
+            ca: authority(&url),
         };
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()

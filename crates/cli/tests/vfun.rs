@@ -1,12 +1,19 @@
 //! The VM door between processes of one host: the daemon, its workers, and applications that
 //! receive a VM's region through its socket. `crates/vfun/tests/vm_test.py` uses real guests.
 
+mod common;
+#[path = "common/program.rs"]
+mod program;
+
 use baltra_ivshmem::region::Region;
 use baltra_ring::Memory;
-use baltra_testkit::Daemon as Manager;
+use baltra_testkit::{Daemon as Manager, Options, Service};
 use baltra_vguest::{
     Client, Codec, Device, Error, Implementation, Preference, Reason, State, Values,
 };
+use baltra_wire::Reply;
+use common::{instances, node, registry};
+use program::{source, Tenant};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
@@ -580,6 +587,121 @@ fn functions_on_a_device() {
         .flat_map(f32::to_le_bytes)
         .collect();
     assert!(product == expected);
+}
+
+const EXCLUSIVE: &str = "[[device]]\nname = 'fpga0'\nimage = 'exclusive'\nturn_ms = 100\n";
+
+/// A folder with a function `add-N`, which adds the number to each byte, with an image of its own.
+fn adder(number: u8) -> tempfile::TempDir {
+    let functions = tempfile::tempdir().unwrap();
+    let folder = functions.path().join(format!("add-{number}"));
+    std::fs::create_dir(&folder).unwrap();
+    let source = format!(
+        "kernel void add(global const uchar *a, global uchar *b) {{
+           size_t i = get_global_id(0);
+           b[i] = a[i] + {number};
+         }}"
+    );
+    std::fs::write(folder.join("add.cl"), source).unwrap();
+    let manifest = format!(
+        "name: add-{number}
+inputs: [{{ name: a, type: u8, shape: [n], codecs: [raw] }}]
+outputs: [{{ name: b, type: u8, shape: [n], codecs: [raw] }}]
+implementations: [{{ opencl: {{ source: add.cl, kernel: add, global: [n] }} }}]
+limits: {{ timeout_ms: 86400000 }}
+"
+    );
+    std::fs::write(folder.join("function.yaml"), manifest).unwrap();
+    functions
+}
+
+/// A gateway of the pool with a function of [`adder`].
+fn gateway(registry: &Service, number: u8) -> Service {
+    let options = Options {
+        set: vec![format!("gateway.engine.registry={}", registry.url())],
+        ..Options::default()
+    };
+    let gateway = Service::start(BALTRA, "gateway", &options).unwrap();
+    let functions = adder(number);
+    let folder = functions.path().join(format!("add-{number}"));
+    let deploy = ["function", "deploy", folder.to_str().unwrap()];
+    gateway.text(&deploy).unwrap();
+    gateway
+}
+
+/// Calls the gateway's function.
+fn invoke(gateway: &Service, number: u8) {
+    let name = format!("add-{number}");
+    let answer = gateway.text(&["function", "invoke", &name, "--data", "ab"]);
+    assert_eq!(answer.unwrap().as_bytes(), [b'a' + number, b'b' + number]);
+}
+
+#[test]
+fn functions_of_a_gateway_and_of_a_vm_take_turns_on_one_device() {
+    let registry = registry();
+    let manager = node("east", &registry, EXCLUSIVE);
+    let gateway = gateway(&registry, 1);
+    invoke(&gateway, 1);
+    let endpoint = format!("unix:{}", manager.socket().display());
+    let functions = adder(2);
+    let pool = ["--endpoint", &endpoint, "--registry", registry.url()];
+    let daemon = Daemon::start_with(functions.path(), &pool);
+    let device = daemon.attach("web", &["--functions", "add-2", "--call-ms", "86400000"]);
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "add-2");
+    let values = Values {
+        body: b"ab",
+        ..Values::of("")
+    };
+    for _ in 0..3 {
+        assert_eq!(patient_call(&mut client, function, &values), b"cd");
+        invoke(&gateway, 1);
+    }
+    let devices = common::devices(&registry);
+    let device = devices.iter().find(|d| d["name"] == "fpga0").unwrap();
+    let holders = device["instances"].as_array().unwrap();
+    let is_of = |kind: &str| {
+        let of = |name: &serde_json::Value| name.as_str().is_some_and(|n| n.starts_with(kind));
+        holders.iter().any(of)
+    };
+    assert_eq!(holders.len(), 2, "{device}");
+    assert!(is_of("gateway-") && is_of("vm1-web-"), "{device}");
+    // The end of the VM releases its instance.
+    drop(client);
+    until("the VM's instance is released", || {
+        instances(&registry).len() == 1
+    });
+}
+
+#[test]
+fn an_opencl_program_of_a_vm_gets_a_device_that_is_allocated_to_functions() {
+    let registry = registry();
+    let manager = node("east", &registry, EXCLUSIVE);
+    let gateway = gateway(&registry, 1);
+    invoke(&gateway, 1);
+    let endpoint = format!("unix:{}", manager.socket().display());
+    let functions = adder(2);
+    let pool = ["--endpoint", &endpoint, "--registry", registry.url()];
+    let daemon = Daemon::start_with(functions.path(), &pool);
+    let opencl = ["--opencl", "--memory", "64M", "--parts", "2"];
+    let Device::Socket(socket) = daemon.attach("web", &opencl) else {
+        panic!("not a socket");
+    };
+    let endpoint = format!("ivshmem:unix:{}", socket.display());
+    let program = Tenant::at(&endpoint, "", "fpga0", None);
+    let (_, built) = program.source_program(&source("one"));
+    let messages = program.messages();
+    assert!(
+        matches!(built, Reply::Built { code: 0, .. }),
+        "{built:?} {messages}"
+    );
+    assert_eq!(instances(&registry).len(), 2);
+    drop(program);
+    until("the program's instance is released", || {
+        instances(&registry).len() == 1
+    });
+    // The functions get the device back.
+    invoke(&gateway, 1);
 }
 
 /// |gx| + |gy|, saturated; beyond the edges, the picture's border is repeated.

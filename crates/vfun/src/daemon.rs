@@ -1,5 +1,6 @@
 //! `baltra vfun`: the VMs, and the requests that change them.
 
+use crate::broker::{Broker, PoolOptions};
 use crate::control::{self, control_socket, Answer, Attached, Request, Status};
 use crate::definition::valid_name;
 use crate::vm::{is_worker, load_function, records, Environment, Record, Vm, Workers};
@@ -10,6 +11,7 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::os::unix::net::UnixListener;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 /// Most VMs of a daemon.
 const VMS_MAX: usize = 1024;
@@ -25,6 +27,8 @@ pub struct Options {
     pub functions: PathBuf,
     /// Device Managers for accelerators; none: all functions run in software.
     pub endpoints: Vec<String>,
+    /// The registry that allocates the managers' devices, if there is one.
+    pub pool: Option<PoolOptions>,
     /// The program with the subcommand `vfun-worker`.
     pub program: PathBuf,
     /// Whether workers are sandboxed.
@@ -41,12 +45,15 @@ fn directory(path: &Path) -> Result<()> {
 
 /// Serves until `stop` is readable. Then all VMs' workers end; the VMs keep their regions.
 pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
+    let pool = options.pool.as_ref();
+    let broker = pool.map(|pool| Broker::new(pool, &options.endpoints));
     let environment = Environment {
         program: options.program.clone(),
         functions: options.functions.clone(),
         sockets: options.runtime.join("vm"),
         state: options.state.join("vm"),
         endpoints: options.endpoints.clone(),
+        broker: broker.transpose()?.map(Arc::new),
         sandbox: options.sandbox,
         workers: Workers::default(),
     };

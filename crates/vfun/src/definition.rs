@@ -1,7 +1,10 @@
 //! Permissions and limits of a VM.
 
 use anyhow::{bail, ensure, Result};
+use baltra_functions::manifest::{Implementation as Way, Size};
+use baltra_functions::{Function, Manifest};
 use baltra_ivshmem::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
+use baltra_ivshmem::Implementation;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
 
@@ -136,6 +139,28 @@ impl Definition {
     pub fn layout(&self) -> Result<Layout> {
         let flags = if self.plain { 0 } else { FLAG_DOORBELL };
         Ok(Layout::new(self.memory_bytes, self.parts, flags)?)
+    }
+
+    /// A function with one implementation, and with the limits of this VM.
+    pub fn restricted(&self, function: &Function, how: Implementation) -> Result<Function> {
+        let mut manifest: Manifest = function.manifest.clone();
+        let wanted = |way: &Way| match how {
+            Implementation::Software => matches!(way, Way::Native(_)),
+            Implementation::Hardware => way.device().is_some(),
+        };
+        manifest.implementations.retain(wanted);
+        manifest.implementations.truncate(1);
+        let most = self.call_bytes_max;
+        let limits = &mut manifest.limits;
+        limits.memory_bytes = Size(limits.memory_bytes.0.min(most));
+        limits.body_bytes = Size(limits.body_bytes.0.min(most));
+        limits.timeout_ms = match limits.timeout_ms {
+            0 => self.call_ms_max,
+            ms => ms.min(self.call_ms_max),
+        };
+        manifest.tenant = Some(self.tenant.clone());
+        let text = serde_json::to_string(&manifest)?;
+        Ok(Function::from_files(&text, function.files.clone())?)
     }
 
     /// Doorbells of the host: one per part, and one for the table of parts.

@@ -5,6 +5,7 @@
 //! | [`definition`] | permissions and limits of a VM |
 //! | [`daemon`] | `baltra vfun`: the VMs, and the requests that change them |
 //! | [`control`] | the operators' control socket |
+//! | [`broker`] | instances of the VMs in a registry's pool |
 //! | [`vm`] | one VM: its region, its socket, its worker |
 //! | [`ivshmem`] | the server of QEMU's `ivshmem` devices |
 //! | [`recover`] | finds a region that a VM holds and an earlier daemon created |
@@ -15,6 +16,7 @@
 //! to other VMs: a guest that corrupts its region affects only itself.
 #![forbid(unsafe_code)]
 
+pub mod broker;
 pub mod control;
 pub mod daemon;
 pub mod definition;
@@ -24,5 +26,6 @@ pub mod recover;
 pub mod vm;
 pub mod worker;
 
+pub use broker::PoolOptions;
 pub use daemon::{serve, Options};
 pub use definition::Definition;

@@ -23,6 +23,42 @@ pub enum ToWorker {
     Stream,
     /// A peer disconnected.
     PeerGone(u32),
+    /// The devices of a function in the pool, or the reason why there are none.
+    Placed {
+        /// The number of the request.
+        call: u64,
+        /// The devices, the best first.
+        devices: Result<Vec<PooledDevice>, Unplaced>,
+    },
+    /// The instance of a program in the pool; `None`: its device needs none.
+    Opened {
+        /// The number of the request.
+        call: u64,
+        /// The instance.
+        instance: Option<String>,
+    },
+}
+
+/// A device of the pool, on this host.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PooledDevice {
+    /// The node's name.
+    pub node: String,
+    /// The endpoint of its manager.
+    pub endpoint: String,
+    /// The device's name.
+    pub device: String,
+    /// The instance to which it is allocated, if it holds one accelerator at a time.
+    pub instance: Option<String>,
+}
+
+/// Why a function gets no device of the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Unplaced {
+    /// The registry does not respond.
+    Unreachable(String),
+    /// No device fits.
+    Refused(String),
 }
 
 /// The settings for serving a region.
@@ -38,6 +74,8 @@ pub struct Start {
     pub work_dir: PathBuf,
     /// Device Managers for accelerators, as the gateway's `engine.endpoints`; empty: none.
     pub endpoints: Vec<String>,
+    /// Whether the daemon allocates devices by a registry.
+    pub pooled: bool,
     /// Whether to drop privileges that the process does not need.
     pub sandbox: bool,
 }
@@ -49,6 +87,34 @@ pub enum FromWorker {
     Ready,
     /// Usage so far.
     Usage(Usage),
+    /// A function needs devices of the pool; it keeps those that it has.
+    Place {
+        /// The number of the request.
+        call: u64,
+        /// The function.
+        function: String,
+        /// Number of devices.
+        count: usize,
+        /// Devices that failed recently, as `node/device`.
+        except: Vec<String>,
+    },
+    /// A function needs no devices any more.
+    Forget {
+        /// The function.
+        function: String,
+    },
+    /// An OpenCL program opens a session on a device.
+    Open {
+        /// The number of the request.
+        call: u64,
+        /// The device's name.
+        device: String,
+    },
+    /// The session of an instance has ended.
+    Close {
+        /// The instance.
+        instance: String,
+    },
 }
 
 /// Usage of a VM since its worker started.

@@ -5,6 +5,7 @@
 //! is dropped; the next peer gets a new one. With `plain` there are no connections, and the region
 //! stays until it is detached.
 
+use crate::broker::{Broker, Tenancy};
 use crate::definition::Definition;
 use crate::ivshmem;
 use crate::protocol::{receive, send, FromWorker, Start, ToWorker, Usage};
@@ -57,6 +58,8 @@ pub struct Environment {
     pub state: PathBuf,
     /// Device Managers for accelerators.
     pub endpoints: Vec<String>,
+    /// Allocates devices for the VMs, if there is a registry.
+    pub broker: Option<Arc<Broker>>,
     /// Whether workers are sandboxed.
     pub sandbox: bool,
     /// Process ids of all VMs' workers, which are not accepted as VMs although they run as this
@@ -225,6 +228,8 @@ struct Peer {
 
 struct Worker {
     child: Child,
+    /// Its instances in the registry's pool.
+    tenancy: Option<Tenancy>,
     socket: OwnedFd,
     started: Instant,
     ready: bool,
@@ -606,7 +611,13 @@ impl Keeper {
             .spawn()
             .with_context(|| format!("cannot start {}", self.environment.program.display()))?;
         numbers(&self.environment.workers).insert(child.id());
+        let broker = self.environment.broker.as_ref();
+        let tenancy = broker.map(|broker| {
+            let functions = self.environment.functions.clone();
+            Tenancy::new(broker, &self.definition, functions, &ours)
+        });
         let worker = Worker {
+            tenancy: tenancy.transpose()?,
             workers: self.environment.workers.clone(),
             child,
             socket: ours,
@@ -625,6 +636,7 @@ impl Keeper {
             vectors: vectors as u32,
             work_dir: worker.work_dir.path().to_owned(),
             endpoints: self.environment.endpoints.clone(),
+            pooled: self.environment.broker.is_some(),
             sandbox: self.environment.sandbox,
         }));
         send(&worker.socket, &start, &[self.memory.as_fd()])?;
@@ -651,6 +663,11 @@ impl Keeper {
         match receive(&worker.socket, false) {
             Ok(Some((FromWorker::Ready, _))) => worker.ready = true,
             Ok(Some((FromWorker::Usage(usage), _))) => self.usage = usage,
+            Ok(Some((request, _))) => {
+                if let Some(tenancy) = &worker.tenancy {
+                    tenancy.carry_out(request);
+                }
+            }
             ended => {
                 let lived = worker.started.elapsed();
                 let status = worker.child.wait();

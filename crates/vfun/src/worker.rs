@@ -7,6 +7,7 @@
 //! | [`functions`] | the functions that the VM may call, loaded once |
 //! | [`native`] | a call of native code |
 //! | [`hardware`] | a call on an accelerator, through the engine |
+//! | [`pool`] | devices of a registry's pool, which the daemon allocates |
 //! | [`bridge`] | an OpenCL session, between the application and an executor |
 //!
 //! The first thread manages the table of parts and the streams; each application that claims one
@@ -22,6 +23,7 @@ mod functions;
 mod hardware;
 mod native;
 mod part;
+mod pool;
 
 use crate::definition::Definition;
 use crate::protocol::{receive, send, FromWorker, Start, ToWorker, Usage};
@@ -35,6 +37,7 @@ use baltra_sandbox::{worker, Sandbox};
 use bridge::Bridge;
 use functions::Functions;
 use part::Session;
+use pool::Pool;
 use rustix::fs::{fcntl_setfl, OFlags};
 use std::collections::HashMap;
 use std::os::fd::OwnedFd;
@@ -92,8 +95,9 @@ fn run(socket: OwnedFd) -> Result<()> {
         worker::enter(!start.endpoints.is_empty()).context("cannot enter the sandbox")?;
     }
     let socket = Arc::new(socket);
-    let bridge = Bridge::new(memory, &start.endpoints);
-    let shared = Shared::new(&start, region, bridge)?;
+    let pool = start.pooled.then(|| Arc::new(Pool::new(socket.clone())));
+    let bridge = Bridge::new(memory, &start.endpoints, pool.clone());
+    let shared = Shared::new(&start, region, (bridge, pool))?;
     let receiver = shared.clone();
     let from_daemon = socket.clone();
     std::thread::Builder::new()
@@ -123,6 +127,11 @@ fn receive_peers(shared: &Shared, socket: &OwnedFd) {
             }
             Ok(Some((ToWorker::Stream, fds))) => shared.new_streams().extend(fds),
             Ok(Some((ToWorker::PeerGone(id), _))) => drop(shared.bells().remove(&id)),
+            Ok(Some((answer @ (ToWorker::Placed { .. } | ToWorker::Opened { .. }), _))) => {
+                if let Some(pool) = &shared.pool {
+                    pool.answered(answer);
+                }
+            }
             // Threads may be in a library's code; they end with the process.
             _ => std::process::exit(0),
         }
@@ -135,6 +144,8 @@ pub(crate) struct Shared {
     region: Region,
     functions: Functions,
     bridge: Bridge,
+    /// The devices of a registry's pool.
+    pool: Option<Arc<Pool>>,
     /// The doorbells of each peer, one for each part.
     bells: Mutex<HashMap<u32, Vec<Arc<OwnedFd>>>>,
     /// Streams that have no thread yet.
@@ -149,10 +160,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    fn new(start: &Start, region: Region, bridge: Bridge) -> Result<Arc<Shared>> {
+    fn new(
+        start: &Start,
+        region: Region,
+        (bridge, pool): (Bridge, Option<Arc<Pool>>),
+    ) -> Result<Arc<Shared>> {
         Ok(Arc::new(Shared {
             bridge,
-            functions: Functions::open(start)?,
+            functions: Functions::open(start, pool.clone())?,
+            pool,
             definition: start.definition.clone(),
             region,
             bells: Mutex::default(),

@@ -1,6 +1,6 @@
 //! Arguments of the VM door.
 
-use super::Json;
+use super::{Json, RegistryAt};
 use crate::output::parse_bytes;
 use clap::{Args as ClapArgs, Subcommand};
 use std::path::PathBuf;
@@ -17,6 +17,8 @@ pub struct Vfun {
     /// A Device Manager for functions on accelerators; may be repeated. None: software only
     #[arg(long, value_name = "ENDPOINT")]
     pub endpoint: Vec<baltra_session::Endpoint>,
+    #[command(flatten)]
+    pub at: RegistryAt,
     /// Do not drop the workers' privileges (for debugging)
     #[arg(long)]
     pub no_sandbox: bool,

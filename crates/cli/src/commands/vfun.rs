@@ -3,10 +3,12 @@
 use crate::args::{Attach, Json, Vfun, Vm};
 use crate::commands::daemon::log_to_stderr;
 use crate::output::Table;
+use crate::registry;
 use anyhow::{bail, Context, Result};
 use baltra_manager::options::PathOptions;
+use baltra_session::Endpoint;
 use baltra_vfun::control::{ask, Answer, Attached, Request};
-use baltra_vfun::{Definition, Options};
+use baltra_vfun::{Definition, Options, PoolOptions};
 use std::os::unix::net::UnixStream;
 
 /// `baltra vfun`
@@ -18,7 +20,25 @@ pub fn daemon(args: &Vfun, paths: &PathOptions) -> Result<()> {
     let functions = args.functions.canonicalize();
     let functions =
         functions.with_context(|| format!("no functions in {}", args.functions.display()))?;
+    // Without managers, there is nothing to allocate. Without --registry: that of this host's manager, if it is the first one on this host.
+    let mut on_host = args.endpoint.iter().filter_map(|endpoint| match endpoint {
+        Endpoint::Unix(path) => Some(path),
+        _ => None,
+    });
+    let is_own = on_host.next() == Some(&paths.session_socket());
+    let is_named = |url: &String| !url.is_empty() && !args.endpoint.is_empty();
+    let named = args.at.registry.clone().filter(is_named);
+    let url = match named {
+        None if is_own => registry::find(&args.at, paths),
+        named => named,
+    };
+    let pool = url.map(|url| PoolOptions {
+        token: args.at.registry_token.clone().unwrap_or_default(),
+        ca: registry::authority(&url),
+        url,
+    });
     let options = Options {
+        pool,
         runtime: paths.runtime.clone(),
         state: args.state_dir.clone().unwrap_or(paths.state.clone()),
         functions,

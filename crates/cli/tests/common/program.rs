@@ -39,13 +39,18 @@ impl Tenant {
 
     /// A session that names its instance in a pool.
     pub fn instance(daemon: &Daemon, name: &str, device: &str, instance: Option<&str>) -> Tenant {
+        Tenant::at(&daemon.endpoint(), name, device, instance)
+    }
+
+    /// A session through an endpoint.
+    pub fn at(endpoint: &str, name: &str, device: &str, instance: Option<&str>) -> Tenant {
         let messages = Arc::new(Messages::default());
         let mut hello = hello(device);
         hello.tenant = name.to_owned();
         if let Some(instance) = instance {
             hello.instance = instance.to_owned();
         }
-        let endpoint = daemon.endpoint().parse().unwrap();
+        let endpoint = endpoint.parse().unwrap();
         let client = Client::connect(&endpoint, hello, messages.clone()).unwrap();
         let context = client.new_id();
         let devices = &0u32.to_le_bytes();

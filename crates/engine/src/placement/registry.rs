@@ -49,6 +49,11 @@ struct Allocated {
 impl Registry {
     /// The registry in the options, which need not be reachable yet.
     pub fn new(options: &Options) -> Result<Registry, String> {
+        Registry::for_client(options, "gateway")
+    }
+
+    /// Like [`Registry::new`]; `client` begins the names of its instances.
+    pub fn for_client(options: &Options, client: &str) -> Result<Registry, String> {
         let registry = client::Options {
             url: options.registry.clone(),
             token: options.registry_token.clone(),
@@ -60,7 +65,7 @@ impl Registry {
         Ok(Registry {
             instances: client::instances(&registry).map_err(wrong)?,
             operators: client::operators(&registry).map_err(wrong)?,
-            gateway: format!("gateway-{}-{}", plain(&host), std::process::id()),
+            gateway: format!("{client}-{}-{}", plain(&host), std::process::id()),
             options: options.clone(),
             sockets: Mutex::default(),
             allocated: Mutex::default(),

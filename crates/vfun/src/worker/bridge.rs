@@ -5,6 +5,7 @@
 //! The executor holds a lock while it uses the part: on a byte of the region's file, by an open
 //! file description that no other process has. A part whose lock is held is not assigned.
 
+use super::pool::{Pool, ProgramInstance};
 use super::Refusal;
 use crate::definition::Definition;
 use baltra_ivshmem::region::{Part, PARTS_MAX};
@@ -21,6 +22,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 use std::sync::atomic::Ordering;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Offset of the parts' locks in the region's file; applications of this host lock the bytes below
@@ -41,11 +43,14 @@ const _: () = assert!(LOCKS > PARTS_MAX as u64);
 pub(crate) struct Bridge {
     region: OwnedFd,
     manager: Option<PathBuf>,
+    pool: Option<Arc<Pool>>,
 }
 
 /// A session that was opened.
 pub(crate) struct Bridged {
     socket: UnixStream,
+    /// Released at its end.
+    _instance: Option<ProgramInstance>,
 }
 
 fn failed(error: io::Error) -> Refusal {
@@ -54,12 +59,16 @@ fn failed(error: io::Error) -> Refusal {
 
 impl Bridge {
     /// Uses the first of these endpoints that is on this host.
-    pub fn new(region: OwnedFd, endpoints: &[String]) -> Bridge {
+    pub fn new(region: OwnedFd, endpoints: &[String], pool: Option<Arc<Pool>>) -> Bridge {
         let manager = endpoints.iter().find_map(|text| match text.parse() {
             Ok(Endpoint::Unix(path)) => Some(path),
             _ => None,
         });
-        Bridge { region, manager }
+        Bridge {
+            region,
+            manager,
+            pool,
+        }
     }
 
     /// Opens the region's file again and takes the part's lock with it; `None`: an executor holds
@@ -103,7 +112,7 @@ impl Bridge {
             .chars()
             .take(INSTANCE_CHARS_MAX)
             .collect();
-        let hello = Hello {
+        let mut hello = Hello {
             version: VERSION,
             tenant: definition.tenant.clone(),
             token: String::new(),
@@ -130,6 +139,12 @@ impl Bridge {
             let text = "the parts of this VM's region are too small for a session: attach the VM with more memory or fewer parts";
             return Err((Reason::Quota, text.into()));
         }
+        // A device that holds one image at a time takes the image of a pool's instance only.
+        let pool = self.pool.as_ref();
+        let instance = pool.and_then(|pool| pool.open(&hello.device));
+        if let Some(instance) = &instance {
+            hello.instance = instance.name().to_owned();
+        }
         let share = Share {
             offset: part.arena_offset,
             len: part.arena.len() as u64,
@@ -139,7 +154,11 @@ impl Bridge {
         let answer = handshake::hello_sharing(&socket, &hello, &share, &fds).map_err(failed)?;
         let opened = answer.is_ok();
         let answer = handshake::frame(&answer).map_err(failed)?;
-        Ok((answer, opened.then_some(Bridged { socket })))
+        let session = Bridged {
+            socket,
+            _instance: instance,
+        };
+        Ok((answer, opened.then_some(session)))
     }
 
     /// Waits until the executor has released a part.

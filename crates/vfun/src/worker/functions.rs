@@ -2,12 +2,13 @@
 
 use super::hardware::Hardware;
 use super::native::Native;
+use super::pool::Pool;
 use super::Refusal;
 use crate::definition::Definition;
 use crate::protocol::Start;
 use anyhow::Result;
-use baltra_functions::manifest::{Implementation as Way, Size, Source};
-use baltra_functions::{Function, Manifest};
+use baltra_functions::manifest::{Implementation as Way, Source};
+use baltra_functions::Function;
 use baltra_ivshmem::{Implementation, Preference, Reason};
 use baltra_ring::Locked;
 use std::collections::{BTreeMap, HashMap};
@@ -41,7 +42,7 @@ pub(crate) struct Functions {
 
 impl Functions {
     /// Reads the directory that the daemon prepared; loads no function yet.
-    pub fn open(start: &Start) -> Result<Functions> {
+    pub fn open(start: &Start, pool: Option<Arc<Pool>>) -> Result<Functions> {
         let directory = start.work_dir.join("functions");
         let mut allowed = BTreeMap::new();
         for name in &start.definition.functions {
@@ -58,7 +59,7 @@ impl Functions {
             hardware: if start.endpoints.is_empty() {
                 None
             } else {
-                Some(Hardware::new(&start.endpoints)?)
+                Some(Hardware::new(&start.endpoints, pool)?)
             },
         })
     }
@@ -123,7 +124,8 @@ impl Functions {
             return Ok(found.clone());
         }
         let failed = |error: anyhow::Error| (Reason::Failed, format!("{error:#}"));
-        let function = self.restricted(self.of(name)?, how).map_err(failed)?;
+        let function = self.definition.restricted(self.of(name)?, how);
+        let function = function.map_err(failed)?;
         let function = Arc::new(function);
         let runner = match (how, &self.hardware) {
             (Implementation::Software, _) => {
@@ -141,28 +143,6 @@ impl Functions {
         let new = Arc::new(Loaded { function, runner });
         loaded.insert(key, new.clone());
         Ok(new)
-    }
-
-    /// The function with one implementation, and with the limits of this VM.
-    fn restricted(&self, function: &Function, how: Implementation) -> Result<Function> {
-        let mut manifest: Manifest = function.manifest.clone();
-        let wanted = |way: &Way| match how {
-            Implementation::Software => matches!(way, Way::Native(_)),
-            Implementation::Hardware => way.device().is_some(),
-        };
-        manifest.implementations.retain(wanted);
-        manifest.implementations.truncate(1);
-        let most = self.definition.call_bytes_max;
-        let limits = &mut manifest.limits;
-        limits.memory_bytes = Size(limits.memory_bytes.0.min(most));
-        limits.body_bytes = Size(limits.body_bytes.0.min(most));
-        limits.timeout_ms = match limits.timeout_ms {
-            0 => self.definition.call_ms_max,
-            ms => ms.min(self.definition.call_ms_max),
-        };
-        manifest.tenant = Some(self.definition.tenant.clone());
-        let text = serde_json::to_string(&manifest)?;
-        Ok(Function::from_files(&text, function.files.clone())?)
     }
 
     /// The accelerators, if any.

@@ -1,6 +1,7 @@
 //! Calls on accelerators, through the gateway's engine, which is an ordinary client of the Device
 //! Manager.
 
+use super::pool::{Pool, Pooled};
 use super::Refusal;
 use anyhow::Result;
 use baltra_engine::{CallError, Engine, Options, Trace};
@@ -27,8 +28,8 @@ fn refusal(error: CallError) -> Refusal {
 }
 
 impl Hardware {
-    /// An engine for Device Managers.
-    pub fn new(endpoints: &[String]) -> Result<Hardware> {
+    /// An engine for Device Managers, whose devices the pool allocates, if there is one.
+    pub fn new(endpoints: &[String], pool: Option<Arc<Pool>>) -> Result<Hardware> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(1)
             .enable_all()
@@ -39,7 +40,13 @@ impl Hardware {
         };
         let engine = {
             let _entered = runtime.enter();
-            Engine::new(options).map_err(anyhow::Error::msg)?
+            let engine = match pool {
+                Some(pool) => {
+                    Engine::with_placement(options, Box::new(Pooled::new(pool, endpoints)?))
+                }
+                None => Engine::new(options),
+            };
+            engine.map_err(anyhow::Error::msg)?
         };
         Ok(Hardware { runtime, engine })
     }
