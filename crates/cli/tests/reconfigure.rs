@@ -6,7 +6,7 @@ mod common;
 mod program;
 
 use baltra_api::client;
-use baltra_api::registry::{AllocateRequest, Instance, RenewRequest};
+use baltra_api::registry::{AllocateRequest, Instance, ReleaseRequest, RenewRequest};
 use baltra_testkit::{until, Daemon, Service};
 use baltra_wire::Reply;
 use common::*;
@@ -236,6 +236,89 @@ fn an_image_runs_where_its_target_is() {
         text(&runs_on("accelerator=two").stdout) == "east/maker"
     })
     .unwrap();
+}
+
+#[test]
+fn an_operator_s_load_needs_permission_as_well() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    push(&daemon, "one", &one);
+    push(&daemon, "other", &other);
+    let load = |name: &str| daemon.text(&["accelerator", "load", name, "--device", "fpga0"]);
+    // An idle instance: it has loaded its image, and has no session at present.
+    allocate(&registry, "web-1", "name=fpga0");
+    let own = Tenant::instance(&daemon, "red", "fpga0", Some("web-1"));
+    assert!(is_loaded(&own.binary_program(&one).1), "{}", own.messages());
+    drop(own);
+    until("its session is over", || {
+        let sessions = daemon.text(&["session", "ls", "--json"]).unwrap();
+        !sessions.contains("web-1")
+    })
+    .unwrap();
+    let refused = load("other").unwrap_err().to_string();
+    assert!(
+        refused.contains("allocated to instance 'web-1'"),
+        "{refused}"
+    );
+    until("the registry has the image", || {
+        holds(&registry, "fpga0") == "one"
+    })
+    .unwrap();
+
+    // Without its instance, the device is the operator's.
+    let release = ReleaseRequest {
+        instance: "web-1".into(),
+    };
+    call_registry(&registry, |mut i| async move { i.release(release).await });
+    load("other").unwrap();
+    until("the registry has the image", || {
+        holds(&registry, "fpga0") == "other"
+    })
+    .unwrap();
+
+    // The accelerator that an instance requires is not another one.
+    allocate(&registry, "web-2", "name=fpga0,accelerator=one");
+    load("one").unwrap();
+    assert!(load("other").is_err());
+}
+
+#[test]
+fn functions_give_way_to_an_operator_s_load() {
+    let registry = registry();
+    let daemon = node("east", &registry, CONFIG);
+    tenants(&daemon);
+    let maker = Tenant::new(&daemon, "red", "maker");
+    let (one, other) = (maker.binary(&source("one")), maker.binary(&source("other")));
+    push(&daemon, "other", &other);
+    let request = AllocateRequest {
+        instance: "function-1".into(),
+        query: "name=fpga0".into(),
+        lease_s: Some(0),
+        preemptible: true,
+        ..AllocateRequest::default()
+    };
+    call_registry(&registry, |mut i| async move { i.allocate(request).await });
+    let session = Some("function-1 (preemptible)");
+    let function = Tenant::instance(&daemon, "red", "fpga0", session);
+    let (_, reply) = function.binary_program(&one);
+    assert!(is_loaded(&reply), "{}", function.messages());
+    let load = ["accelerator", "load", "other", "--device", "fpga0"];
+    daemon.text(&load).unwrap();
+    until("the registry has the image", || {
+        holds(&registry, "fpga0") == "other"
+    })
+    .unwrap();
+    until("the function's session is over", || {
+        function.client.is_lost().is_some()
+    })
+    .unwrap();
+    // Its next call loads its own image again.
+    let function = Tenant::instance(&daemon, "red", "fpga0", session);
+    let (_, reply) = function.binary_program(&one);
+    assert!(is_loaded(&reply), "{}", function.messages());
 }
 
 #[test]

@@ -37,6 +37,14 @@ pub enum Error {
         /// The driver's error.
         reason: String,
     },
+    /// The registry does not permit the change, or sessions do not give way.
+    #[error("device '{device}' is not reconfigured: {reason}")]
+    Refused {
+        /// The device.
+        device: String,
+        /// The reason.
+        reason: String,
+    },
     /// A holder does not yield.
     #[error("a task on device '{0}' did not end in time: try again later, or bound tasks with 'task_ms'")]
     Busy(String),
@@ -232,8 +240,9 @@ impl Configuration {
         !waited.unpoisoned().1.timed_out()
     }
 
-    /// Other sessions with programs of an image that `digest` would replace, and their tenants.
-    pub fn others(&self, session: u64, digest: &str) -> Vec<(u64, String)> {
+    /// Other sessions than this one (`None`: the operator's) with programs of an image that `digest`
+    /// would replace, and their tenants.
+    pub fn others(&self, session: Option<u64>, digest: &str) -> Vec<(u64, String)> {
         let state = self.state();
         if state.held.image.as_deref() == Some(digest) {
             return Vec::new();
@@ -242,7 +251,7 @@ impl Configuration {
             .held
             .users
             .iter()
-            .filter(|(user, _)| **user != session);
+            .filter(|(user, _)| Some(**user) != session);
         others
             .map(|(user, tenant)| (*user, tenant.clone()))
             .collect()
@@ -386,25 +395,35 @@ impl Drop for ImageTicket<'_> {
 }
 
 impl Device {
-    /// Whether an image has to be loaded for the operator; `is_open`: whether a session is open.
+    /// Whether an image has to be loaded for the operator; `is_open`: whether a session is open, and
+    /// `yields`: whether it gives way at the end of its image's turn.
     ///
     /// # Errors
     /// The reason for which it must not be.
-    pub fn needs(&self, digest: &str, is_open: impl Fn(u64) -> bool) -> Result<bool, Error> {
+    pub fn needs(
+        &self,
+        digest: &str,
+        is_open: impl Fn(u64) -> bool,
+        yields: impl Fn(u64) -> bool,
+    ) -> Result<bool, Error> {
         let name = || self.name().to_owned();
         if self.options.image != ImageKind::Exclusive {
             return Err(Error::Shared(name()));
         }
         let mut state = self.configuration.state();
         state.held.keep_open(is_open);
-        match decide(&state.held, None, digest) {
-            Decision::Held => Ok(false),
-            Decision::Change => Ok(true),
-            Decision::InUse(tenants) => Err(Error::InUse {
-                device: name(),
-                tenants,
-            }),
+        if state.held.image.as_deref() == Some(digest) {
+            return Ok(false);
         }
+        let stay = state.held.users.iter().filter(|(user, _)| !yields(**user));
+        let tenants: BTreeSet<String> = stay.map(|(_, tenant)| tenant.clone()).collect();
+        if tenants.is_empty() {
+            return Ok(true);
+        }
+        Err(Error::InUse {
+            device: name(),
+            tenants: tenants.into_iter().collect(),
+        })
     }
 
     /// Waits until the device may hold an image: for a session, which then counts as a user of the

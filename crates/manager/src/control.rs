@@ -91,7 +91,9 @@ impl From<configuration::Error> for Status {
         use configuration::Error::*;
         let text = error.to_string();
         match error {
-            Shared(_) | InUse { .. } | Driver { .. } => Status::failed_precondition(text),
+            Shared(_) | InUse { .. } | Driver { .. } | Refused { .. } => {
+                Status::failed_precondition(text)
+            }
             Busy(_) => Status::deadline_exceeded(text),
         }
     }
@@ -616,13 +618,13 @@ impl Control for Operator {
         fits.map_err(Status::failed_precondition)?;
         let changed = tokio::task::block_in_place(|| {
             let is_open = |session| self.node.sessions().contains_key(&session);
-            if !device.needs(&image.digest, is_open)? {
+            if !device.needs(&image.digest, is_open, |session| self.node.yields(session))? {
                 return Ok(false);
             }
             // The device is not paused while the executor starts.
             let loader = self.node.loader(device, &image.digest);
             let load = || loader.and_then(|loader| loader.load());
-            device.configure(&image.digest, None, is_open, load)
+            self.node.load_for_operator(device, &image.digest, load)
         })?;
         Ok(Response::new(proto::ReconfigureReply {
             digest: image.digest,

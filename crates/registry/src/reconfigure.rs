@@ -13,7 +13,7 @@ use crate::failure::Failure;
 use crate::instances::{assignment, assignments, Nodes};
 use crate::model::Accelerator;
 use crate::nodes::authentic;
-use crate::records::{Change, DeviceRecord, InstanceRecord};
+use crate::records::{Change, DeviceRecord, InstanceRecord, NodeRecord};
 use crate::registry::Registry;
 use crate::state::{device_id, State};
 use baltra_api::query::Field;
@@ -94,6 +94,9 @@ fn validate(
         Failure::NotFound.status(format!("node '{}' has no device '{shown}'", node.name))
     })?;
     let id = device_id(&node.name, &device.name);
+    if request.instance.is_empty() {
+        return operators(state, request, (node, device));
+    }
     let Some(instance) = state.image().instances.get(&request.instance) else {
         return refuse(format!(
             "instance '{}' not found: allocate a device first",
@@ -190,6 +193,46 @@ fn validate(
     let nodes = nodes.changes().into_iter();
     changes.extend(nodes.filter(|c| !matches!(c, Change::PutNode(n) if n == node)));
     Ok((changes, reply))
+}
+
+/// Responds to a manager that shall load an accelerator for an operator. Instances that take turns
+/// load their own image again in their next turn; other instances keep the device's image, unless
+/// the accelerator is the one that they require.
+fn operators(
+    state: &State,
+    request: &proto::ReconfigurationRequest,
+    (node, device): (&NodeRecord, &DeviceRecord),
+) -> Result<(Vec<Change>, proto::ReconfigurationReply), Status> {
+    let id = device_id(&node.name, &device.name);
+    let region = request.region.unwrap_or(0);
+    let accelerator = Accelerator {
+        name: request.name.clone(),
+        digest: request.digest.clone(),
+    };
+    let keeps = |instance: &&InstanceRecord| {
+        let mut own = instance.devices.iter();
+        let is_here =
+            own.any(|a| a.node == node.name && a.device == device.name && a.region == region);
+        if !is_here || instance.preemptible {
+            return false;
+        }
+        let query = state.demand(instance).query;
+        query.term(Field::Accelerator).is_none() || !query.wants(&accelerator)
+    };
+    if let Some(instance) = state.image().instances.values().find(keeps) {
+        return refuse(format!(
+            "device {id} is allocated to instance '{}', which keeps its image: drain the device (`baltra device drain {id}`), or end the instance",
+            instance.name
+        ));
+    }
+    let mut nodes = Nodes::new(state);
+    if let Some(device) = nodes
+        .get(&node.name)
+        .and_then(|n| n.devices.get_mut(&request.device))
+    {
+        note(device, region, &accelerator, false);
+    }
+    Ok((nodes.changes(), allow(region, false)))
 }
 
 /// Plans a region's accelerator, until a heartbeat reports it as loaded.

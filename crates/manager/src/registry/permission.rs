@@ -55,7 +55,7 @@ impl Node {
     fn in_the_way(&self, device: &Device, requested: ImageRequest<'_>) -> Result<Vec<u64>, String> {
         let others = device
             .configuration
-            .others(requested.session, requested.digest);
+            .others(Some(requested.session), requested.digest);
         let stay = match &self.registry {
             None => {
                 let stays = |(id, _): &&(u64, String)| {
@@ -199,7 +199,7 @@ impl Node {
             if configuration.join(session, tenant, digest) {
                 return Ok(true);
             }
-            let others = configuration.others(session, digest);
+            let others = configuration.others(Some(session), digest);
             let next = configuration.is_next(digest);
             if next && moving::turn_is_over(self, device, &others) {
                 configuration.begin_turn(digest);
@@ -211,6 +211,94 @@ impl Node {
             if !next {
                 std::thread::sleep(WAIT_STEP);
             }
+        }
+    }
+
+    /// Whether a session gives way at the end of its image's turn.
+    pub(crate) fn yields(&self, session: u64) -> bool {
+        moving::ending(self, session) == Some(Ending::Turn)
+    }
+
+    /// Loads an image for the operator, as soon as the sessions that take turns on the device have
+    /// had theirs: `load` has the driver load it. Returns whether the image had to be changed.
+    ///
+    /// # Errors
+    /// The image is in use by other sessions, the registry refuses the change, or the driver does.
+    pub(crate) fn load_for_operator(
+        &self,
+        device: &Device,
+        digest: &str,
+        load: impl FnOnce() -> Result<(), String>,
+    ) -> Result<bool, Error> {
+        let is_open = |session| self.sessions().contains_key(&session);
+        let yields = |session| self.yields(session);
+        let configuration = &device.configuration;
+        let _place = configuration.queue(digest);
+        loop {
+            if !device.needs(digest, is_open, yields)? {
+                return Ok(false);
+            }
+            let next = configuration.is_next(digest);
+            let others = configuration.others(None, digest);
+            if next && moving::turn_is_over(self, device, &others) {
+                break;
+            }
+            if !next {
+                std::thread::sleep(WAIT_STEP);
+            }
+        }
+        configuration.begin_turn(digest);
+        // No session joins the present image from now on; one may have joined it just before.
+        if !device.needs(digest, is_open, yields)? {
+            return Ok(false);
+        }
+        let refused = |reason| Error::Refused {
+            device: device.name().to_owned(),
+            reason,
+        };
+        let answer = self.operators_permission(device, digest);
+        let answer = answer.map_err(refused)?;
+        let done = self.clear(device, &answer).map_err(refused);
+        let done = done.and_then(|()| device.configure(digest, None, is_open, load));
+        let error = done.as_ref().err().map(ToString::to_string);
+        self.settled(device, digest, answer, &error.unwrap_or_default());
+        done
+    }
+
+    /// Requests permission to change a device's image for the operator. While the registry cannot
+    /// be reached, a change is permitted on a device that is not allocated.
+    fn operators_permission(&self, device: &Device, digest: &str) -> Result<Answer, String> {
+        let others = device.configuration.others(None, digest);
+        let leaving = others.into_iter().map(|(session, _)| session).collect();
+        let Some(link) = &self.registry else {
+            return Ok(Answer {
+                leaving,
+                report_to: None,
+            });
+        };
+        let operator = Requester {
+            instance: String::new(),
+            tenant: String::new(),
+        };
+        let request = self.request(link, device, &operator, digest);
+        let reply = link.call(|mut nodes| async move { nodes.reconfiguration(request).await });
+        match reply {
+            Ok(reply) if reply.allowed => Ok(Answer {
+                leaving,
+                report_to: Some((link.clone(), reply.region)),
+            }),
+            Ok(reply) => Err(reply.reason),
+            Err(error) if is_decision(error.code()) => Err(error.message().to_owned()),
+            Err(_) if link.holders(device.name()).is_empty() => Ok(Answer {
+                leaving,
+                report_to: None,
+            }),
+            Err(error) => Err(format!(
+                "it is allocated to {}, and the registry at {} cannot be reached to permit the change ({}): try again once it is reachable",
+                link.holders(device.name()).join(", "),
+                link.url,
+                error.message()
+            )),
         }
     }
 
