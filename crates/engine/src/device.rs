@@ -109,7 +109,7 @@ impl Runner {
     /// session's node has responded.
     pub fn start(
         (sessions, binaries, connected): (&Sessions, &Binaries, &AtomicBool),
-        place: &Candidate,
+        (place, turns): (&Candidate, u32),
         function: &Arc<Function>,
         implementation: usize,
         options: &Options,
@@ -120,7 +120,7 @@ impl Runner {
         let mut tries = 1;
         loop {
             let begun = Instant::now();
-            let session = sessions.take(place, tenant)?;
+            let session = sessions.take(place, tenant, turns)?;
             session.listener.belongs_to(log);
             let client = session.client.clone();
             let started = Runner::over(

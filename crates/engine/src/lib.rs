@@ -470,7 +470,7 @@ impl Engine {
                         Blame::Overrun => {}
                         Blame::Others => attempts_max = ATTEMPTS_PREEMPTED_MAX,
                         // The call's deadline bounds how many turns it waits for.
-                        Blame::Turn => attempts_max = u32::MAX,
+                        Blame::Turn => attempts_max = replica.interrupted(started),
                     }
                     let safe = !started || retry_is_safe(unit, &replica);
                     if !safe || attempt >= attempts_max {

@@ -11,7 +11,7 @@ use baltra_ring::Locked;
 use baltra_session::client::Client;
 use baltra_session::{default_runtime_dir, Endpoint};
 use baltra_wire::opencl::{DEVICE_COMPILER_AVAILABLE, DEVICE_NAME, DEVICE_PROFILE, DEVICE_VENDOR};
-use baltra_wire::{DeviceDescription, Hello, PREEMPTIBLE, VERSION};
+use baltra_wire::{with_turns, DeviceDescription, Hello, PREEMPTIBLE, VERSION};
 use std::collections::HashMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -399,7 +399,13 @@ impl Query {
 
 /// A hello for a session of functions, as the registry's instance or for the whole gateway. When
 /// another image needs the device, the engine gives the session up and opens another one.
-pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) -> Hello {
+/// `turns`: the number of turns that its work needs at once.
+pub fn hello(
+    tenant: &str,
+    token: &str,
+    (device, turns): (&str, u32),
+    instance: Option<&str>,
+) -> Hello {
     let instance = match instance {
         Some(name) => name.to_owned(),
         None => format!("baltra gateway ({})", std::process::id()),
@@ -408,7 +414,7 @@ pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) ->
         version: VERSION,
         tenant: tenant.to_owned(),
         token: token.to_owned(),
-        instance: instance + PREEMPTIBLE,
+        instance: with_turns(&instance, turns) + PREEMPTIBLE,
         device: device.to_owned(),
         resume: None,
         mirror: false,
@@ -418,7 +424,7 @@ pub fn hello(tenant: &str, token: &str, device: &str, instance: Option<&str>) ->
 /// The devices that a manager lets the tenant use. Blocks.
 fn query_devices(endpoint: &Endpoint, tenant: &str, token: &str) -> Answer {
     let welcome =
-        Client::list(endpoint, hello(tenant, token, "", None)).map_err(|e| e.to_string())?;
+        Client::list(endpoint, hello(tenant, token, ("", 1), None)).map_err(|e| e.to_string())?;
     let places = welcome.devices.into_iter().map(|device| Candidate {
         node: welcome.node.clone(),
         endpoint: endpoint.clone(),

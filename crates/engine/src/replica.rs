@@ -17,11 +17,13 @@ use super::stats::Stats;
 use arc_swap::ArcSwapOption;
 use baltra_functions::Function;
 use baltra_ring::Locked;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 use tokio::sync::watch;
 
+/// The logarithm of the largest number of turns that a session requests. The node limits the time.
+const TURNS_LOG_MAX: u32 = 10;
 /// Time for which a fault of a function is cached, before loading is tried again.
 const REFUSED_FOR: Duration = Duration::from_secs(10);
 
@@ -200,6 +202,7 @@ pub struct Replica {
     cold: Mutex<Option<Cold>>,
     /// Whether no call has been served since loading.
     fresh: AtomicBool,
+    turns: Turns,
 }
 
 /// The status of a replica, for display.
@@ -233,7 +236,38 @@ pub struct ReplicaStatus {
     pub unavailable: Option<String>,
 }
 
+/// The number of turns that its calls need at once, on a device whose images take turns: as many
+/// again after each turn in which no call ended, fewer after a turn in which one did.
+#[derive(Default)]
+struct Turns {
+    /// Whether the end of a turn has interrupted a call since the last load.
+    interrupted: AtomicBool,
+    /// The logarithm of the number.
+    log: AtomicU32,
+}
+
+impl Turns {
+    /// The number for the next load; `idle`: whether no call has ended since the last one.
+    fn next(&self, idle: bool) -> u32 {
+        let log = self.log.load(Relaxed);
+        let next = match (self.interrupted.swap(false, Relaxed), idle) {
+            (false, _) => log,
+            (true, true) => (log + 1).min(TURNS_LOG_MAX),
+            (true, false) => log.saturating_sub(1),
+        };
+        self.log.store(next, Relaxed);
+        1 << next
+    }
+}
+
 impl Replica {
+    /// The end of a turn has interrupted a call, which `started` or not; returns how often the call
+    /// may be repeated.
+    pub fn interrupted(&self, started: bool) -> u32 {
+        self.turns.interrupted.fetch_or(started, Relaxed);
+        u32::MAX
+    }
+
     /// Creates a replica that is not loaded.
     pub fn new(
         common: &Arc<Common>,
@@ -258,6 +292,7 @@ impl Replica {
             born: Instant::now(),
             cold: Mutex::default(),
             fresh: AtomicBool::new(false),
+            turns: Turns::default(),
         }
     }
 
@@ -448,9 +483,10 @@ impl Replica {
         let log = (&common.stats, &common.log);
         match &self.site {
             Site::Device(place) => {
+                let turns = self.turns.next(self.fresh.load(Relaxed));
                 let runner = device::Runner::start(
                     (&common.sessions, &common.binaries, connected),
-                    place,
+                    (place, turns),
                     &common.function,
                     self.implementation,
                     &common.options,

@@ -16,7 +16,7 @@ pub use orders::{NodeOrders, Orders};
 pub(crate) use permission::ImageRequest;
 pub(crate) use report::regions;
 
-use baltra_wire::PREEMPTIBLE;
+use baltra_wire::{without_turns, PREEMPTIBLE};
 
 /// Mark of an instance's session whose program is restarted by its supervisor (`baltra run
 /// --restart`).
@@ -50,11 +50,17 @@ impl Ending {
     }
 }
 
+/// The number of turns that a preemptible session's work needs at once.
+pub(crate) fn turns(description: &str) -> u32 {
+    let marked = description.strip_suffix(PREEMPTIBLE);
+    marked.map_or(1, |marked| without_turns(marked).1)
+}
+
 /// The instance that a session's description names; `None`: it does not name an instance.
 pub(crate) fn instance(description: &str) -> Option<&str> {
     let marks = [RESTARTS, PREEMPTIBLE];
     let marked = marks.iter().find_map(|mark| description.strip_suffix(mark));
-    let name = marked.unwrap_or(description);
+    let (name, _) = without_turns(marked.unwrap_or(description));
     baltra_api::valid_name(name).then_some(name)
 }
 
@@ -64,7 +70,12 @@ mod tests {
 
     #[test]
     fn an_instance_is_distinguished_from_free_text() {
-        for marked in ["web-1", "web-1 (restarts)", "web-1 (preemptible)"] {
+        for marked in [
+            "web-1",
+            "web-1 (restarts)",
+            "web-1 (preemptible)",
+            "web-1 (turns 4) (preemptible)",
+        ] {
             assert_eq!(instance(marked), Some("web-1"));
         }
         for other in ["sobel (123)", "(of an earlier manager)", ""] {
@@ -77,6 +88,15 @@ mod tests {
         assert_eq!(Ending::of("web-1"), Ending::Idle);
         assert_eq!(Ending::of("web-1 (restarts)"), Ending::Moved);
         assert_eq!(Ending::of("web-1 (preemptible)"), Ending::Turn);
+        assert_eq!(Ending::of("web-1 (turns 4) (preemptible)"), Ending::Turn);
+        assert_eq!(turns("web-1 (turns 4) (preemptible)"), 4);
+        for other in [
+            "web-1 (preemptible)",
+            "web-1 (turns 4)",
+            "web-1 (turns x) (preemptible)",
+        ] {
+            assert_eq!(turns(other), 1);
+        }
         assert_eq!(Ending::of("sobel (123)"), Ending::Never);
         assert_eq!(Ending::of("sobel (123) (restarts)"), Ending::Never);
         assert_eq!(Ending::of("gateway (123) (preemptible)"), Ending::Turn);

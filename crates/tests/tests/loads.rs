@@ -11,6 +11,7 @@ use baltra_tests::{baltra, compile_driver, executor_of, json, kill, session_coun
 use baltra_wire::Reply;
 use program::{source, Tenant};
 use serde_json::Value;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -322,12 +323,17 @@ fn a_device_is_not_drained_while_its_driver_loads() {
     assert!(text.contains("has no sessions"), "{text}");
 }
 
-/// Deploys a function that adds `number` to each word, with an image of its own.
+/// Deploys a function that adds `number` to each byte, with an image of its own.
 fn deploy_adder(gateway: &Service, number: u8) {
+    deploy_kernel(gateway, number, "add");
+}
+
+/// Like [`deploy_adder`], with a kernel of this name.
+fn deploy_kernel(gateway: &Service, number: u8, kernel: &str) {
     let folder = gateway.state_dir().join("adder");
     std::fs::create_dir_all(&folder).unwrap();
     let source = format!(
-        "kernel void add(global const uchar *a, global uchar *b) {{
+        "kernel void {kernel}(global const uchar *a, global uchar *b) {{
            size_t i = get_global_id(0);
            b[i] = a[i] + {number};
          }}"
@@ -337,8 +343,8 @@ fn deploy_adder(gateway: &Service, number: u8) {
         "name: add-{number}
 inputs: [{{ name: a, type: u8, shape: [n], codecs: [raw] }}]
 outputs: [{{ name: b, type: u8, shape: [n], codecs: [raw] }}]
-implementations: [{{ opencl: {{ source: add.cl, kernel: add, global: [n] }} }}]
-limits: {{ timeout_ms: 60000 }}
+implementations: [{{ opencl: {{ source: add.cl, kernel: {kernel}, global: [n] }} }}]
+limits: {{ timeout_ms: 86400000 }}
 "
     );
     std::fs::write(folder.join("function.yaml"), manifest).unwrap();
@@ -346,13 +352,13 @@ limits: {{ timeout_ms: 60000 }}
     gateway.text(&["function", "deploy", folder]).unwrap();
 }
 
-#[test]
-fn functions_of_two_gateways_take_turns_on_one_device() {
+/// A registry, a node with one device that holds one image at a time, and two gateways.
+fn two_gateways(device: &str) -> (Service, Daemon, [Service; 2]) {
     let registry = Service::start(baltra(), "registry", &Options::default()).unwrap();
-    let config = "[[device]]\nname = 'fpga0'\nimage = 'exclusive'\nturn_ms = 100\n";
+    let config = format!("[[device]]\nname = 'fpga0'\nimage = 'exclusive'\n{device}\n");
     let options = Options {
         set: vec![format!("node.registry={}", registry.url())],
-        config: config.into(),
+        config,
         ..Options::default()
     };
     let daemon = Daemon::start_with(baltra(), &options).unwrap();
@@ -369,15 +375,52 @@ fn functions_of_two_gateways_take_turns_on_one_device() {
         Service::start(baltra(), "gateway", &options).unwrap()
     };
     let gateways = [1, 2].map(gateway);
+    (registry, daemon, gateways)
+}
+
+/// Calls the function of a gateway.
+fn invoke(gateway: &Service, number: u8) {
+    let name = format!("add-{number}");
+    let answer = gateway.text(&["function", "invoke", &name, "--data", "ab"]);
+    assert_eq!(answer.unwrap().as_bytes(), [b'a' + number, b'b' + number]);
+}
+
+#[test]
+fn a_call_that_takes_several_turns_ends_while_another_image_waits() {
+    let driver = compile_driver("slow_kernel_driver");
+    let device = format!("driver = '{}'\nturn_ms = 100", driver.display());
+    let (_registry, daemon, [long, short]) = two_gateways(&device);
+    deploy_kernel(&long, 1, "slow");
+    deploy_adder(&short, 2);
+    invoke(&short, 2);
+    let ended = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let others = scope.spawn(|| {
+            while !ended.load(Ordering::Relaxed) {
+                invoke(&short, 2);
+            }
+        });
+        let call = scope.spawn(|| invoke(&long, 1));
+        let in_time = until("the long call ends", || call.is_finished());
+        ended.store(true, Ordering::Relaxed);
+        if in_time.is_err() {
+            // Its call would keep the test from ending.
+            std::process::abort();
+        }
+        others.join().unwrap();
+    });
+    assert!(self::device(&daemon)["reconfigurations"].as_u64() >= Some(2));
+}
+
+#[test]
+fn functions_of_two_gateways_take_turns_on_one_device() {
+    let (registry, daemon, gateways) = two_gateways("turn_ms = 100");
     std::thread::scope(|scope| {
         for (gateway, number) in gateways.iter().zip(1..) {
             scope.spawn(move || {
                 deploy_adder(gateway, number);
-                let name = format!("add-{number}");
-                let call = ["function", "invoke", &name, "--data", "ab"];
-                let expected = [b'a' + number, b'b' + number];
                 for _ in 0..8 {
-                    assert_eq!(gateway.text(&call).unwrap().as_bytes(), expected);
+                    invoke(gateway, number);
                 }
             });
         }

@@ -95,7 +95,7 @@ impl Broker {
     async fn node(&self) -> Result<&String> {
         let query = || async {
             let endpoint = self.manager.clone();
-            let list = move || Client::list(&endpoint, hello("", "", "", None));
+            let list = move || Client::list(&endpoint, hello("", "", ("", 1), None));
             let welcome = tokio::task::spawn_blocking(list).await??;
             anyhow::Ok(welcome.node)
         };

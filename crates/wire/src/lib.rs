@@ -26,8 +26,8 @@ pub use control::{Backing, Control, ImageFormat, ImageShape, PipeShape, Query, R
 pub use device::{DeviceDescription, Info};
 pub use hello::{Hello, Limits, Purpose, Refusal, SessionFlags, Share, Welcome};
 pub use notice::{
-    Completion, KernelArg, KernelDescription, Notice, Reply, EXECUTOR_ENDED, PREEMPTIBLE,
-    TURN_ENDED, WORK_FAULTED,
+    with_turns, without_turns, Completion, KernelArg, KernelDescription, Notice, Reply,
+    EXECUTOR_ENDED, PREEMPTIBLE, TURN_ENDED, WORK_FAULTED,
 };
 
 use serde::{de::Deserialize, Deserializer, Serialize};

@@ -85,6 +85,29 @@ pub const TURN_ENDED: &str = "the turn has ended: ";
 /// another image needs its device: the program then opens another session.
 pub const PREEMPTIBLE: &str = " (preemptible)";
 
+/// Begin of the mark `" (turns N)"` before [`PREEMPTIBLE`], see [`with_turns`].
+const TURNS: &str = " (turns ";
+
+/// A session's description with the number of turns that its work needs at once, because the ends
+/// of earlier turns have interrupted it.
+pub fn with_turns(description: &str, turns: u32) -> String {
+    if turns > 1 {
+        format!("{description}{TURNS}{turns})")
+    } else {
+        description.to_owned()
+    }
+}
+
+/// Removes the mark of [`with_turns`]; returns the number of turns.
+pub fn without_turns(description: &str) -> (&str, u32) {
+    let marked = description.strip_suffix(')');
+    let parts = marked.and_then(|text| text.rsplit_once(TURNS));
+    match parts.and_then(|(rest, turns)| Some((rest, turns.parse().ok()?))) {
+        Some((rest, turns)) => (rest, turns),
+        None => (description, 1),
+    }
+}
+
 /// Prefix of the reason if this session's own work ended the executor.
 pub const WORK_FAULTED: &str = "this session's work ended the executor: ";
 

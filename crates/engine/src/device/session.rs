@@ -19,14 +19,15 @@ pub struct Session {
 }
 
 impl Session {
-    fn open(place: &Candidate, tenant: &str) -> Result<Session, StartError> {
+    fn open(place: &Candidate, tenant: &str, turns: u32) -> Result<Session, StartError> {
         let listener = Arc::new(Listener {
             node: place.node.clone(),
             log: OnceLock::new(),
             reason: Mutex::default(),
         });
         let instance = place.instance.as_deref();
-        let hello = hello(tenant, &place.token, &place.device.name, instance);
+        let target = (place.device.name.as_str(), turns);
+        let hello = hello(tenant, &place.token, target, instance);
         let client = Client::connect(&place.endpoint, hello, listener.clone())?;
         Ok(Session { client, listener })
     }
@@ -88,8 +89,12 @@ impl Sessions {
         })
     }
 
-    /// Takes a session of the tenant with the place's device. Blocks if it has to be opened.
-    pub fn take(&self, place: &Candidate, tenant: &str) -> Result<Session, StartError> {
+    /// Takes a session of the tenant with the place's device, for work that needs this number of
+    /// turns at once. Blocks if it has to be opened.
+    pub fn take(&self, place: &Candidate, tenant: &str, turns: u32) -> Result<Session, StartError> {
+        if turns > 1 {
+            return Session::open(place, tenant, turns);
+        }
         let key = key(place, tenant);
         loop {
             let spare = {
@@ -99,7 +104,7 @@ impl Sessions {
             match spare {
                 Some(session) if session.client.is_lost().is_none() => return Ok(session),
                 Some(_) => continue,
-                None => return Session::open(place, tenant),
+                None => return Session::open(place, tenant, 1),
             }
         }
     }
@@ -114,7 +119,7 @@ impl Sessions {
             have.len() < self.spare_max
         };
         while missing() {
-            let Ok(session) = Session::open(place, tenant) else {
+            let Ok(session) = Session::open(place, tenant, 1) else {
                 return;
             };
             let mut spares = self.spares.locked();

@@ -11,10 +11,11 @@ const TURN_WAIT_MS_MAX: u64 = 3_600_000;
 const LOAD_MS_MAX: u64 = 600_000;
 
 impl DeviceOptions {
-    /// Time for which an image of preemptible sessions keeps the device while `waiting` images
-    /// wait.
-    pub fn turn(&self, waiting: usize) -> Duration {
-        Duration::from_millis(self.turn_ms).min(self.turn_max(waiting))
+    /// How long an image of preemptible sessions keeps the device while `waiting` images wait, if
+    /// its work needs this number of turns at once.
+    pub fn turn(&self, waiting: usize, turns: u32) -> Duration {
+        let turns = Duration::from_millis(self.turn_ms).saturating_mul(turns);
+        turns.min(self.turn_max(waiting))
     }
 
     /// Minimum time for which such an image keeps the device, see [`DeviceOptions::turn_min_ms`].
@@ -68,14 +69,27 @@ mod tests {
             turn_min_ms: 270,
             ..DeviceOptions::default()
         };
-        assert_eq!((options.turn(9), options.turn_min(9)), (ms(400), ms(270)));
+        assert_eq!(
+            (options.turn(9, 1), options.turn_min(9)),
+            (ms(400), ms(270))
+        );
         options.turn_wait_ms = 1_200;
-        assert_eq!((options.turn(0), options.turn_min(0)), (ms(400), ms(270)));
-        assert_eq!((options.turn(3), options.turn_min(3)), (ms(400), ms(270)));
-        assert_eq!((options.turn(4), options.turn_min(4)), (ms(300), ms(270)));
+        assert_eq!(
+            (options.turn(0, 1), options.turn_min(0)),
+            (ms(400), ms(270))
+        );
+        assert_eq!(
+            (options.turn(3, 1), options.turn_min(3)),
+            (ms(400), ms(270))
+        );
+        assert_eq!(
+            (options.turn(4, 1), options.turn_min(4)),
+            (ms(300), ms(270))
+        );
         for waiting in 1..100 {
-            let wait = options.turn(waiting) * waiting as u32;
+            let wait = options.turn(waiting, 1) * waiting as u32;
             assert!(wait <= ms(1_200), "{waiting} images wait for {wait:?}");
+            assert_eq!(options.turn(waiting, 1024), ms(1_200) / waiting as u32);
         }
     }
 }

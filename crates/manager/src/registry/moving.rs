@@ -41,7 +41,8 @@ pub(crate) fn ending(node: &Node, session: u64) -> Option<Ending> {
 }
 
 /// Whether the turn of a device's image is over: none of these sessions, its users, has work, or
-/// only preemptible ones have, and the image has had its time. Waits for [`QUIET`] at most.
+/// only preemptible ones have, and the image has had its time: several turns if the ends of earlier
+/// ones have interrupted the same work. Waits for [`QUIET`] at most.
 pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, String)]) -> bool {
     let ids = sessions.iter().map(|(id, _)| *id);
     let ids: Vec<u64> = ids
@@ -54,7 +55,12 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
         std::thread::sleep(LOADING);
         return false;
     }
-    if ids.is_empty() || held >= device.options.turn(waiting) {
+    let turns = {
+        let open = node.sessions();
+        let turns = ids.iter().filter_map(|id| open.get(id));
+        turns.map(|s| super::turns(&s.instance)).max().unwrap_or(1)
+    };
+    if ids.is_empty() || held >= device.options.turn(waiting, turns) {
         return true;
     }
     let left = device.options.turn_min(waiting).saturating_sub(held);
