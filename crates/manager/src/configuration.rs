@@ -4,7 +4,7 @@
 //! resumes the gate. An image in use by another session is not replaced.
 
 use crate::node::Device;
-use crate::options::ImageKind;
+use crate::options::{turn_max, ImageKind, Waiting};
 use baltra_ring::{LeaseState, Locked, Unpoisoned};
 use baltra_wire::executor::ToExecutor;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -115,6 +115,16 @@ pub fn decide(held: &Held, session: Option<u64>, digest: &str) -> Decision {
     }
 }
 
+/// An image that waits for its turn.
+struct Queued {
+    digest: String,
+    /// Number of sessions that wait for it.
+    sessions: usize,
+    since: Instant,
+    /// Time that loads had taken by then.
+    loads_time: Duration,
+}
+
 #[derive(Default)]
 struct State {
     held: Held,
@@ -129,9 +139,8 @@ struct State {
     asking: BTreeSet<u64>,
     /// When the image was loaded.
     since: Option<Instant>,
-    /// Images that wait for their turn, the next one first, with the number of sessions that wait
-    /// for each.
-    queue: VecDeque<(String, usize)>,
+    /// Images that wait for their turn, the next one first.
+    queue: VecDeque<Queued>,
     /// The image that is about to be loaded: no session joins the present one any more.
     next: Option<String>,
 }
@@ -143,6 +152,12 @@ impl State {
         self.held.image = None;
         self.end_load();
         self.since = None;
+    }
+
+    /// Time that loads have taken so far.
+    fn loads_time(&self) -> Duration {
+        let load = self.load.as_ref();
+        self.loads_time + load.map_or(Duration::ZERO, |load| load.begun.elapsed())
     }
 
     fn end_load(&mut self) {
@@ -183,9 +198,7 @@ impl Configuration {
 
     /// Time that loads have taken so far, from the pause of the device to the driver's answer.
     pub fn loads_time(&self) -> Duration {
-        let state = self.state();
-        let load = state.load.as_ref();
-        state.loads_time + load.map_or(Duration::ZERO, |load| load.begun.elapsed())
+        self.state().loads_time()
     }
 
     /// Whether the device's driver is loading an image for a session.
@@ -320,17 +333,39 @@ impl Configuration {
         Some(digest)
     }
 
-    /// Time for which the device has held its image.
-    pub fn held_for(&self) -> Duration {
-        self.state().since.map_or(Duration::MAX, |at| at.elapsed())
+    /// How long the device has held its image, and how long it may hold the image so that none waits
+    /// longer than `most` for its turn, loads excluded.
+    pub fn turn(&self, most: Option<Duration>) -> (Duration, Duration) {
+        let state = self.state();
+        let Some(begun) = state.since else {
+            return (Duration::MAX, Duration::MAX);
+        };
+        // No image is loaded during a turn.
+        let loads_time = state.loads_time();
+        let waiting = state.queue.iter().map(|image| Waiting {
+            before: begun
+                .saturating_duration_since(image.since)
+                .saturating_sub(loads_time.saturating_sub(image.loads_time)),
+            since: image.since.saturating_duration_since(begun),
+        });
+        let most = most.map_or(Duration::MAX, |most| turn_max(most, waiting));
+        (begun.elapsed(), most)
     }
 
     /// A session waits for an image's turn, until the result is dropped.
     pub fn queue<'a>(&'a self, digest: &'a str) -> ImageTicket<'a> {
         let mut state = self.state();
-        match state.queue.iter_mut().find(|(image, _)| image == digest) {
-            Some((_, sessions)) => *sessions += 1,
-            None => state.queue.push_back((digest.to_owned(), 1)),
+        match state.queue.iter_mut().find(|image| image.digest == digest) {
+            Some(image) => image.sessions += 1,
+            None => {
+                let image = Queued {
+                    digest: digest.to_owned(),
+                    sessions: 1,
+                    since: Instant::now(),
+                    loads_time: state.loads_time(),
+                };
+                state.queue.push_back(image);
+            }
         }
         ImageTicket {
             configuration: self,
@@ -342,7 +377,7 @@ impl Configuration {
     pub fn is_next(&self, digest: &str) -> bool {
         let state = self.state();
         let next = state.queue.front();
-        !state.changing && next.is_none_or(|(image, _)| image == digest)
+        !state.changing && next.is_none_or(|image| image.digest == digest)
     }
 
     /// Has no further session join the present image, because the turn of `digest` begins: until
@@ -379,15 +414,15 @@ pub struct ImageTicket<'a> {
 impl Drop for ImageTicket<'_> {
     fn drop(&mut self) {
         let mut state = self.configuration.state();
-        if let Some(entry) = state
+        if let Some(image) = state
             .queue
             .iter_mut()
-            .find(|(image, _)| image == self.digest)
+            .find(|image| image.digest == self.digest)
         {
-            entry.1 -= 1;
+            image.sessions -= 1;
         }
-        state.queue.retain(|(_, sessions)| *sessions > 0);
-        let waits = |next: &String| state.queue.iter().any(|(image, _)| image == next);
+        state.queue.retain(|image| image.sessions > 0);
+        let waits = |next: &String| state.queue.iter().any(|image| image.digest == *next);
         if !state.next.as_ref().is_some_and(waits) {
             state.next = None;
         }
@@ -572,7 +607,7 @@ mod tests {
     #[test]
     fn images_wait_in_the_order_of_their_first_request() {
         let configuration = Configuration::default();
-        assert_eq!(configuration.held_for(), Duration::MAX);
+        assert_eq!(configuration.turn(None), (Duration::MAX, Duration::MAX));
         assert!(configuration.is_next("a"));
         let first = configuration.queue("a");
         let second = configuration.queue("b");

@@ -6,6 +6,7 @@ mod paths;
 mod turns;
 
 pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
+pub(crate) use turns::{turn_max, Waiting};
 
 use crate::drivers::Prober;
 use baltra_gate::PolicyKind;
@@ -441,9 +442,9 @@ pub struct DeviceOptions {
     /// Least time for which such an image keeps the device while others wait, also without work,
     /// milliseconds: it bounds the share of time that loads take.
     pub turn_min_ms: u64,
-    /// Longest time for which such an image waits for its turn, beside loads of images,
-    /// milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`. 0: no
-    /// limit.
+    /// Longest time for which such an image waits for its turn, beside the changes of images before
+    /// it, milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`. 0:
+    /// no limit.
     pub turn_wait_ms: u64,
     /// Time limit for the driver to load an image, milliseconds: nobody else can use the device
     /// meanwhile. Then the executor that loads it is ended.
@@ -500,7 +501,7 @@ impl Default for DeviceOptions {
             image: ImageKind::default(),
             turn_ms: 1000,
             turn_min_ms: 0,
-            turn_wait_ms: 0,
+            turn_wait_ms: 20_000,
             load_ms: 60_000,
             prestart: None,
             task_ms: None,

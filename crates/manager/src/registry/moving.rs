@@ -48,8 +48,6 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
     let ids: Vec<u64> = ids
         .filter(|id| ending(node, *id) == Some(Ending::Turn))
         .collect();
-    let held = device.configuration.held_for();
-    let waiting = device.configuration.waiting();
     if ids.iter().any(|id| device.configuration.loads_for(*id)) {
         // Its driver may be programming the device; `device.load_ms` limits that.
         std::thread::sleep(LOADING);
@@ -60,21 +58,24 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
         let turns = ids.iter().filter_map(|id| open.get(id));
         turns.map(|s| super::turns(&s.instance)).max().unwrap_or(1)
     };
-    if ids.is_empty() || held >= device.options.turn(waiting, turns) {
+    let (held, most) = device.configuration.turn(device.options.turn_wait());
+    let turn = device.options.turn(turns).min(most);
+    if ids.is_empty() || held >= turn {
         return true;
     }
-    let left = device.options.turn_min(waiting).saturating_sub(held);
-    if !left.is_zero() {
-        std::thread::sleep(left.min(QUIET));
+    let left = turn - held;
+    let least = device.options.turn_min().saturating_sub(held);
+    if !least.is_zero() {
+        std::thread::sleep(least.min(left).min(QUIET));
         return false;
     }
     let before: Vec<_> = ids.iter().map(|id| activity(node, device, *id)).collect();
-    std::thread::sleep(QUIET);
+    std::thread::sleep(left.min(QUIET));
     let stirred = |(id, before): (&u64, &Option<(u64, bool)>)| {
         let after = activity(node, device, *id);
         after.is_some_and(|(_, busy)| busy || after != *before)
     };
-    !ids.iter().zip(&before).any(stirred)
+    left >= QUIET && !ids.iter().zip(&before).any(stirred)
 }
 
 /// Those of these sessions, with their tenants, that may not be ended now. A program that is not an

@@ -13,6 +13,9 @@ const LOAD: Duration = Duration::from_millis(30);
 const TURN: Duration = Duration::from_millis(400);
 /// Least time for which an image keeps its device: nine times the load.
 const TURN_MIN: Duration = Duration::from_millis(270);
+/// Longest wait for a turn, beside loads: a quarter of the images wait for a device, each for the
+/// turns of the others.
+const TURN_WAIT: Duration = Duration::from_millis(1600);
 
 /// A registry, and a node with devices that hold one image at a time.
 fn pool() -> (Service, Daemon) {
@@ -21,10 +24,11 @@ fn pool() -> (Service, Daemon) {
     let device = |n| {
         format!(
             "[[device]]\nname = 'fpga{n}'\nselect = '{n}'\ndriver = '{}'\nimage = 'exclusive'\n\
-             turn_ms = {}\nturn_min_ms = {}\n",
+             turn_ms = {}\nturn_min_ms = {}\nturn_wait_ms = {}\n",
             driver.display(),
             TURN.as_millis(),
-            TURN_MIN.as_millis()
+            TURN_MIN.as_millis(),
+            TURN_WAIT.as_millis()
         )
     };
     let settings = Settings {
@@ -50,50 +54,77 @@ fn reconfigurations(daemon: &Daemon) -> Vec<u32> {
     all.filter_map(count).collect()
 }
 
-/// Calls all functions for a time, each with one call at a time and a pause between calls. Returns
-/// the number of calls, the longest time of one, and the share of device time spent on loads.
+/// What the calls of a time were.
+struct Demand {
+    calls: usize,
+    /// The most loads of a call's device between its request and its answer.
+    loads_max: u32,
+    /// The share of device time spent on loads.
+    share: f64,
+}
+
+/// Number of loads of a function's device.
+fn loads_for(engine: &Engine, daemon: &Daemon, function: &Arc<Function>) -> u32 {
+    let status = engine.status(function).unwrap();
+    let mut replicas = status.replicas.iter();
+    let device = replicas.find_map(|replica| replica.device.strip_prefix("fpga"));
+    let device: usize = device
+        .and_then(|n| n.parse().ok())
+        .expect("it has a device");
+    reconfigurations(daemon)[device]
+}
+
+/// Calls all functions for a time, each with one call at a time and a pause between calls.
 async fn demand(
-    (engine, daemon): (&Engine, &Daemon),
+    (engine, daemon): (&Engine, &Arc<Daemon>),
     functions: &[Arc<Function>],
     time: Duration,
     pause: Duration,
-) -> (usize, Duration, f64) {
+) -> Demand {
     let (before, begun) = (reconfigurations(daemon), Instant::now());
     let ends = Arc::new(AtomicBool::new(false));
     let callers = functions.iter().cloned().zip(1..).map(|(function, by)| {
-        let (engine, ends) = (engine.clone(), ends.clone());
+        let (engine, daemon, ends) = (engine.clone(), daemon.clone(), ends.clone());
         tokio::spawn(async move {
-            let (mut calls, mut longest) = (0, Duration::ZERO);
+            let (mut calls, mut longest, mut loads_max) = (0, Duration::ZERO, 0);
             while !ends.load(Ordering::Relaxed) {
-                let begun = Instant::now();
+                let loads =
+                    || tokio::task::block_in_place(|| loads_for(&engine, &daemon, &function));
+                let (before, begun) = (loads(), Instant::now());
                 let sums = bytes(&engine, &function, "", &ints([1])).await;
                 assert_eq!(sums, ints([1 + by]));
                 longest = longest.max(begun.elapsed());
+                loads_max = loads_max.max(loads() - before);
                 calls += 1;
                 tokio::time::sleep(pause).await;
             }
-            (calls, longest)
+            (calls, longest, loads_max)
         })
     });
     let callers: Vec<_> = callers.collect();
     tokio::time::sleep(time).await;
     ends.store(true, Ordering::Relaxed);
-    let (mut calls, mut longest) = (0, Duration::ZERO);
+    let (mut calls, mut longest, mut loads_max) = (0, Duration::ZERO, 0);
     for caller in callers {
-        let (count, time) = caller.await.unwrap();
+        let (count, time, loads) = caller.await.unwrap();
         calls += count;
         longest = longest.max(time);
+        loads_max = loads_max.max(loads);
     }
     let after = reconfigurations(daemon);
     let loads: Vec<u32> = after.iter().zip(before).map(|(a, b)| a - b).collect();
     let share = (LOAD * loads.iter().sum::<u32>()).as_secs_f64()
         / (begun.elapsed() * DEVICES).as_secs_f64();
     println!(
-        "{calls} calls, the longest {} ms; loads by device {loads:?}, {:.1} % of the time",
+        "{calls} calls, the longest {} ms and {loads_max} loads; loads by device {loads:?}, {:.1} % of the time",
         longest.as_millis(),
         share * 100.0
     );
-    (calls, longest, share)
+    Demand {
+        calls,
+        loads_max,
+        share,
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -123,16 +154,25 @@ async fn twelve_accelerators_on_three_devices_take_turns() {
         );
         functions.push(function);
     }
+    let daemon = Arc::new(daemon);
     let both = (&engine, &daemon);
     let second = Duration::from_secs(1);
-    let (steady, _, share) = demand(both, &functions, 3 * second, Duration::ZERO).await;
-    assert!(steady > 12 && share <= 0.1, "{share}");
+    let steady = demand(both, &functions, 3 * second, Duration::ZERO).await;
+    assert!(steady.calls > 12 && steady.share <= 0.1, "{}", steady.share);
     let replicas = functions
         .iter()
         .flat_map(|f| engine.status(f).unwrap().replicas);
     let devices: Vec<String> = replicas.map(|replica| replica.device).collect();
     println!("devices of the accelerators: {devices:?}");
     // Each call comes when its accelerator has probably been replaced.
-    let (sparse, _, share) = demand(both, &functions, 3 * second, second / 5).await;
-    assert!(sparse > 12 && share <= 0.1, "{share}");
+    let sparse = demand(both, &functions, 3 * second, second / 5).await;
+    assert!(sparse.calls > 12 && sparse.share <= 0.1, "{}", sparse.share);
+    // A call waits for at most the turns of the other images on its device. If the end of its own
+    // image's turn interrupts it, it waits once more.
+    let of = |device: &String| devices.iter().filter(|other| *other == device).count();
+    let images = devices.iter().map(of).max().unwrap() as u32;
+    for demand in [steady, sparse] {
+        let most = 2 * images;
+        assert!(demand.loads_max <= most, "{} of {most}", demand.loads_max);
+    }
 }
