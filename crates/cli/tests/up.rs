@@ -404,6 +404,7 @@ fn check_stored_accelerator(home: &Home, functions: &std::path::Path, invoke: &d
         assert!(refused.contains(device), "{refused}");
     }
     assert!(refused.contains("has no image"), "{refused}");
+    assert!(refused.contains("(503)"), "{refused}");
     let reconfigured = || {
         let shown = home.text(&["devices", "--local", "--json"]);
         let devices: Value = serde_json::from_str(&shown).unwrap();

@@ -228,7 +228,7 @@ fn moved(node: &proto::NodeState) -> impl Iterator<Item = Moved> + '_ {
     })
 }
 
-/// A device's regions in order: loaded and requested accelerators. A device on which programs coexist has one
+/// A device's regions in order: loaded accelerators, and whether the driver loads one. A device on which programs coexist has one
 /// list, unless it reports its regions.
 fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region> {
     let count = if is_exclusive || !device.regions.is_empty() {
@@ -237,20 +237,24 @@ fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region
         1
     };
     let mut regions = vec![Region::default(); count];
-    let places = [(&device.regions, false), (&device.pending, true)];
-    for (list, loading) in places {
-        for there in list {
-            let Some(region) = regions.get_mut(there.index as usize) else {
-                continue;
-            };
-            region.loading |= loading;
-            let named = !there.digest.is_empty() || !there.name.is_empty();
-            if named && !loading {
-                region.loaded.push(Accelerator {
-                    name: there.name.clone(),
-                    digest: there.digest.clone(),
-                });
-            }
+    for there in &device.regions {
+        let Some(region) = regions.get_mut(there.index as usize) else {
+            continue;
+        };
+        if !there.digest.is_empty() || !there.name.is_empty() {
+            region.loaded.push(Accelerator {
+                name: there.name.clone(),
+                digest: there.digest.clone(),
+            });
+        }
+    }
+    if !device.loading.is_empty() {
+        // A requested accelerator is not being loaded before its driver does so.
+        let mut requested = device.pending.iter();
+        let region = requested.find(|there| there.digest == device.loading);
+        let index = region.map_or(0, |there| there.index as usize);
+        if let Some(region) = regions.get_mut(index) {
+            region.loading = true;
         }
     }
     regions
@@ -359,6 +363,9 @@ mod tests {
         described.pending = vec![region(0, "cnn")];
         let regions = device(&described, true).regions;
         assert_eq!(regions.len(), 2);
+        assert!(!regions[0].loading && !regions[1].loading);
+        described.loading = "ab".into();
+        let regions = device(&described, true).regions;
         assert!(regions[0].loading && regions[0].loaded.is_empty());
         assert!(!regions[1].loading);
         assert_eq!(regions[1].loaded[0].name, "sobel");

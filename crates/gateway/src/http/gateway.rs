@@ -257,6 +257,7 @@ impl Gateway {
         deployment: Deployment,
         function: Arc<Function>,
     ) -> Result<Arc<Deployed>, Problem> {
+        deployment.check().map_err(Problem::bad_request)?;
         let settings = deployment.settings(&function);
         let settings = settings.map_err(Problem::bad_request)?;
         if let Some(why) = self.engine.deploy(&function, settings).await {

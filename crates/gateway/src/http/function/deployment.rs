@@ -36,8 +36,42 @@ fn one() -> u32 {
 /// Prefix of the labels of OpenFaaS for scaling.
 const SCALE: &str = "com.openfaas.scale.";
 
+/// Prefix of the labels and annotations of OpenFaaS.
+const OPENFAAS: &str = "com.openfaas.";
+/// Labels and annotations of OpenFaaS that change nothing here: for its user interface, and for
+/// probes of containers. The gateway checks itself whether a function is ready.
+const WITHOUT_EFFECT: [&str; 3] = [
+    "com.openfaas.ui.",
+    "com.openfaas.health.",
+    "com.openfaas.ready.",
+];
+
 impl Deployment {
-    /// The settings of the function's deployment for the engine.
+    /// Checks that it has no labels or annotations of OpenFaaS that request what is not supported.
+    /// Those of stored deployments are not checked again.
+    ///
+    /// # Errors
+    /// The label or annotation, and the reason.
+    pub fn check(&self) -> Result<(), String> {
+        let is_unknown = |name: &&String| {
+            name.starts_with(OPENFAAS) && !WITHOUT_EFFECT.iter().any(|p| name.starts_with(p))
+        };
+        let mut labels = self.labels.keys().filter(is_unknown);
+        if let Some(label) = labels.find(|label| !label.starts_with(SCALE)) {
+            return Err(format!(
+                "label '{label}' is not supported: the labels of OpenFaaS for functions are {SCALE}min, max, target, type and zero"
+            ));
+        }
+        match self.annotations.keys().find(is_unknown) {
+            Some(name) if name.starts_with(SCALE) => Err(format!(
+                "annotation '{name}' is not supported: scaling is requested by a label of this name"
+            )),
+            Some(name) => Err(format!("annotation '{name}' is not supported")),
+            None => Ok(()),
+        }
+    }
+
+    /// How the engine deploys the function.
     ///
     /// # Errors
     /// A label or an annotation that is invalid or not supported, and the reason.
@@ -201,19 +235,49 @@ mod tests {
         labels: &[(&str, &str)],
         annotations: &[(&str, &str)],
     ) -> Result<Settings, String> {
+        let deployment = deployment(labels, annotations);
+        deployment.settings(function)
+    }
+
+    fn deployment(labels: &[(&str, &str)], annotations: &[(&str, &str)]) -> Deployment {
         let map = |pairs: &[(&str, &str)]| {
             let pairs = pairs.iter().map(|(k, v)| (k.to_string(), v.to_string()));
             pairs.collect()
         };
-        let deployment = Deployment {
+        Deployment {
             name: "id".into(),
             image: "id".into(),
             labels: map(labels),
             annotations: map(annotations),
             replicas: 2,
             created_ms: 0,
-        };
-        deployment.settings(function)
+        }
+    }
+
+    #[test]
+    fn requests_of_openfaas_that_are_not_supported_are_refused() {
+        let plain = [
+            ("com.openfaas.ui.ext", "png"),
+            ("com.openfaas.scale.min", "1"),
+            ("team", "a"),
+        ];
+        let probes = [
+            ("com.openfaas.health.http.path", "/healthz"),
+            ("com.openfaas.ready.http.path", "/ready"),
+            ("topic", "a"),
+        ];
+        assert_eq!(deployment(&plain, &probes).check(), Ok(()));
+        for name in ["com.openfaas.profile", "com.openfaas.serviceaccount"] {
+            for wrong in [
+                deployment(&[(name, "x")], &[]),
+                deployment(&[], &[(name, "x")]),
+            ] {
+                let error = wrong.check().unwrap_err();
+                assert!(error.contains(&format!("'{name}'")), "{error}");
+            }
+        }
+        let misplaced = deployment(&[], &[("com.openfaas.scale.max", "2")]);
+        assert!(misplaced.check().unwrap_err().contains("label"));
     }
 
     #[test]
