@@ -673,6 +673,81 @@ fn functions_of_a_gateway_and_of_a_vm_take_turns_on_one_device() {
     });
 }
 
+/// `baltra up` in a runtime directory, stopped when it is dropped.
+struct Up(PathBuf);
+
+impl Up {
+    fn start(home: &Path) -> Up {
+        let config = home.join("config.toml");
+        std::fs::write(&config, EXCLUSIVE).unwrap();
+        let up = Up(home.join("run"));
+        let mut arguments = vec!["up", "--config", config.to_str().unwrap()];
+        let state = home.join("up");
+        arguments.extend(["--state-dir", state.to_str().unwrap()]);
+        for set in [
+            "metrics.address=",
+            "registry.address=auto",
+            "registry.metrics=",
+            "gateway.address=auto",
+            "gateway.grpc_address=",
+        ] {
+            arguments.extend(["--set", set]);
+        }
+        up.baltra(&arguments);
+        up
+    }
+
+    fn baltra(&self, arguments: &[&str]) -> Vec<u8> {
+        let output = Command::new(BALTRA)
+            .arg("--runtime-dir")
+            .arg(&self.0)
+            .args(arguments)
+            .env_remove("BALTRA_ENDPOINT")
+            .env_remove("BALTRA_REGISTRY")
+            .env_remove("BALTRA_GATEWAY")
+            .env("POCL_DEVICES", "pthread")
+            .output()
+            .unwrap();
+        assert!(output.status.success(), "{arguments:?}: {output:?}");
+        output.stdout
+    }
+}
+
+impl Drop for Up {
+    fn drop(&mut self) {
+        let mut down = Command::new(BALTRA);
+        down.arg("--runtime-dir").arg(&self.0);
+        let _ = down.args(["down", "--drain-ms", "0"]).status();
+    }
+}
+
+#[test]
+fn a_vm_finds_the_registry_of_its_host() {
+    let home = tempfile::tempdir().unwrap();
+    let up = Up::start(home.path());
+    let functions = adder(1);
+    let folder = functions.path().join("add-1");
+    up.baltra(&["function", "deploy", folder.to_str().unwrap()]);
+    let invoke = ["function", "invoke", "add-1", "--data", "ab"];
+    assert_eq!(up.baltra(&invoke), b"bc");
+    let endpoint = format!("unix:{}", up.0.join("baltra.sock").display());
+    let functions = adder(2);
+    let child = Daemon::spawn_with(home.path(), functions.path(), &["--endpoint", &endpoint]);
+    let daemon = Daemon { home, child };
+    daemon.wait();
+    // Stopped before the directory, which is the daemon's now, is removed.
+    let running = up;
+    let device = daemon.attach("web", &["--functions", "add-2", "--call-ms", "86400000"]);
+    let mut client = Client::open(&device).unwrap();
+    let function = active(&mut client, "add-2");
+    let values = Values {
+        body: b"ab",
+        ..Values::of("")
+    };
+    assert_eq!(patient_call(&mut client, function, &values), b"cd");
+    assert_eq!(running.baltra(&invoke), b"bc");
+}
+
 #[test]
 fn an_opencl_program_of_a_vm_gets_a_device_that_is_allocated_to_functions() {
     let registry = registry();

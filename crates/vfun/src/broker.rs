@@ -6,9 +6,8 @@
 //! program opens; the tenant and the node are the daemon's. The devices are those of the first
 //! manager on this host.
 
-use crate::definition::Definition;
+use crate::definition::{load_function, Definition};
 use crate::protocol::{send, FromWorker, PooledDevice, ToWorker, Unplaced};
-use crate::vm::load_function;
 use anyhow::{anyhow, Context, Result};
 use baltra_api::client::{self, Instances};
 use baltra_api::registry::{AllocateRequest, ReleaseRequest, RenewRequest};

@@ -2,8 +2,8 @@
 
 use crate::broker::{Broker, PoolOptions};
 use crate::control::{self, control_socket, Answer, Attached, Request, Status};
-use crate::definition::valid_name;
-use crate::vm::{is_worker, load_function, records, Environment, Record, Vm, Workers};
+use crate::definition::{load_function, valid_name};
+use crate::vm::{is_worker, records, Environment, Record, Vm, Workers};
 use anyhow::{bail, Context, Result};
 use rustix::event::{poll, PollFd, PollFlags};
 use std::collections::BTreeMap;

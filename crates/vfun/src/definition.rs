@@ -7,6 +7,7 @@ use baltra_ivshmem::region::{Layout, FLAG_DOORBELL, HANDLES_MAX};
 use baltra_ivshmem::Implementation;
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddr;
+use std::path::Path;
 
 /// The longest name of a VM.
 const NAME_BYTES_MAX: usize = 64;
@@ -167,6 +168,21 @@ impl Definition {
     pub fn vectors(&self) -> u32 {
         self.parts + 1
     }
+}
+
+/// Loads the function with a name.
+pub fn load_function(from: &Path, name: &str) -> Result<Function> {
+    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
+    anyhow::ensure!(plain && !name.is_empty(), "invalid function name '{name}'");
+    let path = from.join(name);
+    let function = Function::load(&path)?;
+    anyhow::ensure!(
+        function.manifest.name == name,
+        "{} is the function {}",
+        path.display(),
+        function.manifest.name
+    );
+    Ok(function)
 }
 
 #[cfg(test)]

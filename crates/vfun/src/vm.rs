@@ -6,12 +6,11 @@
 //! stays until it is detached.
 
 use crate::broker::{Broker, Tenancy};
-use crate::definition::Definition;
+use crate::definition::{load_function, Definition};
 use crate::ivshmem;
 use crate::protocol::{receive, send, FromWorker, Start, ToWorker, Usage};
 use crate::recover::{self, Holder, MEMFD_NAME};
 use anyhow::{Context, Result};
-use baltra_functions::Function;
 use baltra_ring::memory::create_sealed;
 use baltra_ring::peer::Peer as Caller;
 use baltra_ring::Locked;
@@ -780,19 +779,4 @@ fn copy_functions(from: &Path, names: &[String], to: &Path) -> Result<()> {
         }
     }
     Ok(())
-}
-
-/// Loads the function with a name.
-pub fn load_function(from: &Path, name: &str) -> Result<Function> {
-    let plain = name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'-');
-    anyhow::ensure!(plain && !name.is_empty(), "invalid function name '{name}'");
-    let path = from.join(name);
-    let function = Function::load(&path)?;
-    anyhow::ensure!(
-        function.manifest.name == name,
-        "{} is the function {}",
-        path.display(),
-        function.manifest.name
-    );
-    Ok(function)
 }
