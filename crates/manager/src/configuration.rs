@@ -333,8 +333,8 @@ impl Configuration {
         Some(digest)
     }
 
-    /// How long the device has held its image, and how long it may hold the image so that none waits
-    /// longer than `most` for its turn, loads excluded.
+    /// The time for which the device has held its image, and the longest with which no other image
+    /// waits longer than `most` for its turn, loads excluded.
     pub fn turn(&self, most: Option<Duration>) -> (Duration, Duration) {
         let state = self.state();
         let Some(begun) = state.since else {

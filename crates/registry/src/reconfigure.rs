@@ -217,7 +217,7 @@ fn operators(
             return false;
         }
         let query = state.demand(instance).query;
-        query.term(Field::Accelerator).is_none() || !query.wants(&accelerator)
+        query.term(Field::Accelerator).is_none() || !query.accepts_accelerator(&accelerator)
     };
     if let Some(instance) = state.image().instances.values().find(keeps) {
         return refuse(format!(

@@ -11,13 +11,13 @@ const TURN_WAIT_MS_MAX: u64 = 3_600_000;
 const LOAD_MS_MAX: u64 = 600_000;
 
 impl DeviceOptions {
-    /// How long an image of preemptible sessions keeps the device while others wait, if its work
-    /// needs this number of turns at once.
+    /// Time for which an image of preemptible sessions keeps the device while others wait, if its
+    /// work needs this number of turns at once.
     pub fn turn(&self, turns: u32) -> Duration {
         Duration::from_millis(self.turn_ms).saturating_mul(turns)
     }
 
-    /// How long such an image keeps the device at least, see [`DeviceOptions::turn_min_ms`].
+    /// Minimum time for which such an image keeps the device, see [`DeviceOptions::turn_min_ms`].
     pub fn turn_min(&self) -> Duration {
         Duration::from_millis(self.turn_min_ms)
     }
@@ -56,7 +56,7 @@ impl DeviceOptions {
 /// An image that waits for its turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Waiting {
-    /// How long it had waited when the present turn began, without loads.
+    /// The time that it had waited when the present turn began, without loads.
     pub before: Duration,
     /// Time from the begin of the present turn to its request; 0: it was requested before.
     pub since: Duration,

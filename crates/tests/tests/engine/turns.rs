@@ -54,7 +54,7 @@ fn reconfigurations(daemon: &Daemon) -> Vec<u32> {
     all.filter_map(count).collect()
 }
 
-/// What the calls of a time were.
+/// The calls of a time.
 struct Demand {
     calls: usize,
     /// The most loads of a call's device between its request and its answer.

@@ -3,7 +3,7 @@
 use crate::protocol::{send, FromWorker, PooledDevice, ToWorker, Unplaced};
 use anyhow::Result;
 use baltra_engine::placement::{
-    self, Candidate, DeviceRequest, Local, Placement, Places, Released,
+    self, Candidate, CandidatesFuture, DeviceRequest, Local, Placement, ReleaseFuture,
 };
 use baltra_functions::Function;
 use baltra_ring::Locked;
@@ -111,7 +111,7 @@ impl Pooled {
 }
 
 impl Placement for Pooled {
-    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> Places<'a> {
+    fn places<'a>(&'a self, wanted: &'a DeviceRequest) -> CandidatesFuture<'a> {
         Box::pin(async move {
             let answer = self.pool.request(|call| FromWorker::Place {
                 call,
@@ -133,11 +133,11 @@ impl Placement for Pooled {
         })
     }
 
-    fn all<'a>(&'a self, tenant: &'a str) -> Places<'a> {
+    fn all<'a>(&'a self, tenant: &'a str) -> CandidatesFuture<'a> {
         self.local.all(tenant)
     }
 
-    fn release<'a>(&'a self, function: &'a Function) -> Released<'a> {
+    fn release<'a>(&'a self, function: &'a Function) -> ReleaseFuture<'a> {
         self.forget(function);
         Box::pin(std::future::ready(()))
     }

@@ -71,7 +71,7 @@ impl Deployment {
         }
     }
 
-    /// How the engine deploys the function.
+    /// The engine's settings for the function.
     ///
     /// # Errors
     /// A label or an annotation that is invalid or not supported, and the reason.
