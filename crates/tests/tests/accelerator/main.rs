@@ -700,7 +700,7 @@ fn hostile_source_reads_no_file_of_the_host() {
 #[test]
 fn a_program_moves_from_a_processor_into_a_circuit_and_back() {
     let options = Options {
-        config: "[[device]]\nname = 'cpu'\nhost_memory = false\n\
+        config: "[[device]]\nname = 'cpu'\nselect = '0'\nhost_memory = false\n\
                  [[device]]\nname = 'fpga'\ndriver = 'emulate:'\n"
             .into(),
         own_kernels: true,
