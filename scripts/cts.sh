@@ -183,7 +183,8 @@ run_all() {
 
 # A node whose sessions move between its devices until the script ends.
 start_moving_node() {
-  local baltra=${BALTRA:-$root/target/release/baltra} device
+  local baltra device
+  baltra=$(realpath "${BALTRA:-$root/target/release/baltra}")
   node=$(mktemp -d "${TMPDIR:-/tmp}/baltra-cts.XXXXXX")
   for device in a b; do
     printf '[[device]]\nname = "%s"\nselect = "%d"\ndriver = "libpocl.so.2"\nhost_memory = false\n' \
@@ -223,11 +224,14 @@ else
 fi
 ((native_only)) && exit 0
 
-read -r -a words <<< "$prefix"
-# The tests run in their own directories: a relative path of the prefix's program would be lost.
-[[ ${words[0]} == */* ]] && words[0]=$(realpath "${words[0]}")
 node='' manager='' mover=''
-if ((moves)); then start_moving_node; fi
+if ((moves)); then
+  start_moving_node
+else
+  read -r -a words <<< "$prefix"
+  # The tests run in their own directories: a relative path of the prefix's program would be lost.
+  [[ ${words[0]} != */* ]] || words[0]=$(realpath "${words[0]}")
+fi
 run_all shared "${words[@]}"
 if ((moves)); then
   stop_moving_node
