@@ -1,18 +1,20 @@
 #!/usr/bin/env bash
 # Runs one unmodified OpenCL program on PoCL, on an emulated accelerator and on the board's live model, for which its
-# kernel is compiled to hardware, and calls the same kernel over the board's own HTTP; compares the pictures and prints a table. Leaves the pictures in target/demo and no running program.
+# kernel is compiled to hardware, and calls the same kernel over the board's own HTTP; compares the pictures and prints a
+# table. Leaves the pictures in target/demo and no running program.
+#   BALTRA=PATH    the command line to use (default: target/release/baltra, which is built)
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/demo
-baltra=$PWD/target/release/baltra
+baltra=${BALTRA:-$PWD/target/release/baltra}
 size=${SIZE:-320x240}
 width=${size%x*} height=${size#*x}
 mkdir -p "$out"
 
-step() { printf '\n%s\n' "$*"; }
+. scripts/demo-node.sh
 
 step "Building Baltra and the program (some minutes the first time)"
-cargo build --release --locked
+[[ -n ${BALTRA:-} ]] || cargo build --release --locked
 make -s -C apps sobel
 make -s -C hdl/board
 
@@ -21,41 +23,7 @@ step "Compiling apps/sobel/sobel.cl to hardware"
 "$baltra" accelerator report "$out/sobel.img"
 "$baltra" accelerator report "$out/sobel.img" --json >"$out/report.json"
 
-# Uses its own directories, so that a running daemon is not disturbed.
-run=$(mktemp -d "${TMPDIR:-/tmp}/baltra-demo.XXXXXX")
-export BALTRA_RUNTIME_DIR=$run/run
-board=
-finish() {
-    "$baltra" down --drain-ms 0 >/dev/null 2>&1 || true
-    [[ -z $board ]] || kill "$board" 2>/dev/null || true
-    rm -rf "$run"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
-target/board/board --net user --forward 127.0.0.1:0 --host-port "$run/board.sock" 2>"$run/board.log" &
-board=$!
-for _ in {1..100}; do
-    [[ ! -S $run/board.sock ]] || break
-    sleep 0.1
-done
-cat >"$run/config.toml" <<TOML
-[[device]]
-name = "cpu"
-driver = "libpocl.so.2"
-
-[[device]]
-name = "fpga"
-driver = "emulate:"
-
-[[device]]
-name = "board"
-driver = "board:$run/board.sock"
-TOML
-
-step "Starting Baltra with PoCL, an emulated accelerator and a board"
-"$baltra" up --config "$run/config.toml" --state-dir "$run/state" --set metrics.address=off --set registry.address=auto \
-    --set registry.metrics= --set gateway.address=auto --set gateway.grpc_address=
-"$baltra" devices
+start_node
 
 step "The same program on all, $size; on accelerator and board its source is compiled by clBuildProgram"
 python3 - "$run" "$width" "$height" <<'PYTHON'

@@ -6,51 +6,14 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 baltra=${BALTRA:-$PWD/target/release/baltra}
 stay_s=${STAY_S:-5}
-
-step() { printf '\n%s\n' "$*"; }
+. scripts/demo-node.sh
 
 step "Building Baltra, the program and the board's model (some minutes the first time)"
 [[ -n ${BALTRA:-} ]] || cargo build --release --locked
 make -s -C apps life
 make -s -C hdl/board
 
-# Uses its own directories, so that a running daemon is not disturbed.
-run=$(mktemp -d "${TMPDIR:-/tmp}/baltra-demo.XXXXXX")
-export BALTRA_RUNTIME_DIR=$run/run
-board='' program=''
-finish() {
-    [[ -z $program ]] || kill "$program" 2>/dev/null || true
-    "$baltra" down --drain-ms 0 >/dev/null 2>&1 || true
-    [[ -z $board ]] || kill "$board" 2>/dev/null || true
-    rm -rf "$run"
-}
-trap finish EXIT
-trap 'exit 130' INT TERM
-target/board/board --net user --forward 127.0.0.1:0 --host-port "$run/board.sock" 2>"$run/board.log" &
-board=$!
-for _ in {1..100}; do
-    [[ ! -S $run/board.sock ]] || break
-    sleep 0.1
-done
-cat >"$run/config.toml" <<TOML
-[[device]]
-name = "cpu"
-driver = "libpocl.so.2"
-host_memory = false
-
-[[device]]
-name = "fpga"
-driver = "emulate:"
-
-[[device]]
-name = "board"
-driver = "board:$run/board.sock"
-TOML
-
-step "Starting Baltra with PoCL, an emulated accelerator and a board"
-"$baltra" up --config "$run/config.toml" --state-dir "$run/state" --set metrics.address=off --set registry.address=auto \
-    --set registry.metrics= --set gateway.address=auto --set gateway.grpc_address=
-"$baltra" devices
+start_node
 
 step "The Game of Life starts on the processor; each generation is compared with the host's"
 "$baltra" run --device cpu -- target/apps/life --size 48x32 --generations 0 --read-every 1 --check \
