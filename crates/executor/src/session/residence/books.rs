@@ -247,6 +247,13 @@ impl Books {
         }
     }
 
+    /// Bytes on the device beyond the budget. `others`: bytes of other executors there.
+    pub fn excess(&self, others: u64) -> u64 {
+        self.resident
+            .saturating_add(others)
+            .saturating_sub(self.budget)
+    }
+
     /// Counts what is missing of `set` as coming; one set at a time.
     pub fn expect(&mut self, set: &[Number]) {
         self.coming = self.missing(set);
@@ -300,6 +307,14 @@ impl Books {
 mod tests {
     use super::*;
     use std::collections::BTreeSet;
+
+    #[test]
+    fn the_excess_is_that_of_all_executors() {
+        let mut books = Books::new(100, 400);
+        books.resident = 70;
+        assert_eq!((books.excess(30), books.excess(50)), (0, 20));
+        assert_eq!(books.excess(u64::MAX), u64::MAX - 100);
+    }
 
     #[test]
     fn objects_of_the_longest_idle_session_leave_first() {

@@ -149,6 +149,23 @@ impl Residence {
 
     /// Frees what another executor wants, as far as it may leave.
     fn yield_memory(&self, member: &Member) {
+        self.free(|_| member.wanted(), |bytes| member.freed(bytes));
+        member.answer();
+    }
+
+    /// Frees what all executors have beyond the device's memory, as far as it may leave. A command
+    /// that has asked the others in vain exceeds it, and would not ask again while all objects that
+    /// it uses are on the device.
+    fn free_excess(&self, member: &Member) {
+        let excess = |state: &State| state.books.excess(member.taken().resident);
+        let has_peers = || !member.peers().is_empty();
+        if has_peers() && excess(&self.state()) > 0 {
+            self.free(excess, |_| ());
+        }
+    }
+
+    /// Has objects leave until `wanted` is 0 or none may leave; `freed` takes the bytes of each.
+    fn free(&self, wanted: impl Fn(&State) -> u64, freed: impl Fn(u64)) {
         let never = || false;
         let Ok(state) = self.begin_move(&never) else {
             return;
@@ -156,8 +173,7 @@ impl Residence {
         drop(state);
         self.unpin_idle();
         let mut state = self.state();
-        // 0: it has been freed, or is wanted no longer.
-        while let wanted @ 1.. = member.wanted() {
+        while let wanted @ 1.. = wanted(&state) {
             let victims = state.books.victims(&[], wanted);
             let first = victims
                 .into_iter()
@@ -177,11 +193,10 @@ impl Residence {
                 tracing::warn!(code, "memory for another executor is not freed");
                 break;
             }
-            member.freed(bytes);
+            freed(bytes);
         }
         drop(state);
         self.end_move();
-        member.answer();
     }
 }
 
@@ -196,6 +211,7 @@ fn serve(residence: &Weak<Residence>) {
         if wanted > 0 {
             residence.yield_memory(&member);
         }
+        residence.free_excess(&member);
         residence.bound_copies();
     }
 }
