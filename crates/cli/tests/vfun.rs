@@ -330,9 +330,13 @@ fn a_daemon_that_comes_back_finds_its_vms() {
     let device = daemon.attach("web", &["--functions", "fibonacci"]);
     let mut client = Client::open(&device).unwrap();
     let function = active(&mut client, "fibonacci");
+    let work_dirs = std::fs::read_dir(daemon.home.path().join("state/vm-workers")).unwrap();
+    let work_dirs: Vec<_> = work_dirs.map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(work_dirs.len(), 1, "{work_dirs:?}");
     daemon.kill();
     daemon.child = Daemon::spawn(daemon.home.path(), &[]);
     daemon.wait();
+    assert!(!work_dirs[0].exists(), "{work_dirs:?}");
     let listing = daemon.request(&["vm", "ls", "--json"]).unwrap();
     let own = format!("{}", std::process::id());
     assert!(

@@ -52,6 +52,7 @@ pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
         functions: options.functions.clone(),
         sockets: options.runtime.join("vm"),
         state: options.state.join("vm"),
+        work_dirs: options.state.join("vm-workers"),
         endpoints: options.endpoints.clone(),
         broker: broker.transpose()?.map(Arc::new),
         sandbox: options.sandbox,
@@ -60,6 +61,14 @@ pub fn serve(options: &Options, stop: impl AsFd) -> Result<()> {
     directory(&options.runtime)?;
     directory(&environment.sockets)?;
     directory(&environment.state)?;
+    // Those of an earlier daemon that was killed.
+    if let Err(error) = std::fs::remove_dir_all(&environment.work_dirs) {
+        if error.kind() != std::io::ErrorKind::NotFound {
+            let path = environment.work_dirs.display();
+            tracing::warn!(%path, %error, "cannot remove the folders of earlier workers");
+        }
+    }
+    directory(&environment.work_dirs)?;
     let mut daemon = Daemon {
         vms: BTreeMap::new(),
         environment,

@@ -55,6 +55,8 @@ pub struct Environment {
     pub sockets: PathBuf,
     /// Directory of the VMs' definitions.
     pub state: PathBuf,
+    /// Parent of the workers' folders.
+    pub work_dirs: PathBuf,
     /// Device Managers for accelerators.
     pub endpoints: Vec<String>,
     /// Allocates devices for the VMs, if there is a registry.
@@ -586,7 +588,7 @@ impl Keeper {
     }
 
     fn start_worker(&mut self) -> Result<()> {
-        let work_dir = tempfile::Builder::new().prefix("baltra-vfun-").tempdir()?;
+        let work_dir = tempfile::tempdir_in(&self.environment.work_dirs)?;
         copy_functions(
             &self.environment.functions,
             &self.definition.functions,
