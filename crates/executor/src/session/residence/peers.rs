@@ -154,8 +154,8 @@ impl Residence {
     }
 
     /// Frees what all executors have beyond the device's memory, as far as it may leave. A command
-    /// that has asked the others in vain exceeds it, and would not ask again while all objects that
-    /// it uses are on the device.
+    /// that has asked the others without success exceeds it, and would not ask again while all
+    /// objects that it uses are on the device.
     fn free_excess(&self, member: &Member) {
         let excess = |state: &State| state.books.excess(member.taken().resident);
         let has_peers = || !member.peers().is_empty();
