@@ -1,4 +1,5 @@
-/* Conway's Game of Life on a torus. The cells stay on the device; the host counts the living ones. */
+/* Conway's Game of Life on a torus. The cells stay on the device; the host counts the living ones.
+ */
 #define _POSIX_C_SOURCE 200809L
 #include <getopt.h>
 #include <stdlib.h>
@@ -16,27 +17,33 @@ struct options {
 };
 
 static void usage(FILE *to) {
-  fputs("usage: life [options]\n"
-        "\n"
-        "  --size WxH        cells, from 1x1 on (default 128x96)\n"
-        "  --generations N   end after N generations (default 1000; 0: no limit)\n"
-        "  --seconds S       end after S seconds at the latest (default: no limit)\n"
-        "  --read-every N    read the cells after every N generations (default 10)\n"
-        "  --check           compare the cells that are read with those computed by the host; exit 1 if they differ\n"
-        "  --json            one JSON object on stdout instead of text\n"
-        "  --device TEXT     the first device whose name or platform contains TEXT\n"
-        "\n"
-        "example: life --generations 0 --seconds 10 --check\n",
-        to);
+  fputs(
+      "usage: life [options]\n"
+      "\n"
+      "  --size WxH        cells, from 1x1 on (default 128x96)\n"
+      "  --generations N   end after N generations (default 1000; 0: no limit)\n"
+      "  --seconds S       end after S seconds at the latest (default: no limit)\n"
+      "  --read-every N    read the cells after every N generations (default 10)\n"
+      "  --check           compare the cells that are read with those computed by the host; exit 1 "
+      "if they differ\n"
+      "  --json            one JSON object on stdout instead of text\n"
+      "  --device TEXT     the first device whose name or platform contains TEXT\n"
+      "\n"
+      "example: life --generations 0 --seconds 10 --check\n",
+      to);
 }
 
 static struct options parse(int argc, char **argv) {
   struct options o = {.width = 128, .height = 96, .generations = 1000, .read_every = 10};
   static const struct option names[] = {
-      {"size", required_argument, NULL, 's'},       {"generations", required_argument, NULL, 'g'},
-      {"seconds", required_argument, NULL, 't'},    {"read-every", required_argument, NULL, 'r'},
-      {"check", no_argument, NULL, 'c'},            {"json", no_argument, NULL, 'j'},
-      {"device", required_argument, NULL, 'd'},     {"help", no_argument, NULL, 'h'},
+      {"size", required_argument, NULL, 's'},
+      {"generations", required_argument, NULL, 'g'},
+      {"seconds", required_argument, NULL, 't'},
+      {"read-every", required_argument, NULL, 'r'},
+      {"check", no_argument, NULL, 'c'},
+      {"json", no_argument, NULL, 'j'},
+      {"device", required_argument, NULL, 'd'},
+      {"help", no_argument, NULL, 'h'},
       {NULL, 0, NULL, 0},
   };
   int c;
@@ -82,8 +89,8 @@ static void step(const unsigned char *cells, unsigned char *next, int width, int
     const unsigned char *below = cells + (size_t)((y + 1) % height) * (size_t)width;
     for (int x = 0; x < width; x++) {
       int left = (x + width - 1) % width, right = (x + 1) % width;
-      int neighbors = above[left] + above[x] + above[right] + here[left] + here[right] + below[left] + below[x] +
-                      below[right];
+      int neighbors = above[left] + above[x] + above[right] + here[left] + here[right] +
+                      below[left] + below[x] + below[right];
       next[(size_t)y * (size_t)width + (size_t)x] = neighbors == 3 || (neighbors == 2 && here[x]);
     }
   }
@@ -101,7 +108,8 @@ int main(int argc, char **argv) {
   cl_command_queue queue = clu_queue(&cl, 0);
   cl_program program = clu_program(&cl, life_cl, "");
   cl_kernel kernel = clu_kernel(program, "life");
-  cl_mem buffers[2] = {clu_buffer(&cl, CL_MEM_READ_WRITE, bytes), clu_buffer(&cl, CL_MEM_READ_WRITE, bytes)};
+  cl_mem buffers[2] = {clu_buffer(&cl, CL_MEM_READ_WRITE, bytes),
+                       clu_buffer(&cl, CL_MEM_READ_WRITE, bytes)};
   cl_int width = (cl_int)o.width, height = (cl_int)o.height;
   clu_arg(kernel, 2, sizeof width, &width);
   clu_arg(kernel, 3, sizeof height, &height);
@@ -118,12 +126,15 @@ int main(int argc, char **argv) {
     CLU(clEnqueueNDRangeKernel(queue, kernel, 2, NULL, global, NULL, 0, NULL, NULL));
     generation++;
     double now = clu_now_ms();
-    is_last = generation == o.generations || (o.seconds && now - started >= 1e3 * (double)o.seconds);
+    is_last =
+        generation == o.generations || (o.seconds && now - started >= 1e3 * (double)o.seconds);
     if (!is_last && generation % o.read_every) continue;
-    CLU(clEnqueueReadBuffer(queue, buffers[generation % 2], CL_TRUE, 0, bytes, cells, 0, NULL, NULL));
+    CLU(clEnqueueReadBuffer(queue, buffers[generation % 2], CL_TRUE, 0, bytes, cells, 0, NULL,
+                            NULL));
     alive = 0;
     for (size_t i = 0; i < bytes; i++) alive += cells[i];
-    for (; o.check && read < generation; read++) step(model[read % 2], model[(read + 1) % 2], width, height);
+    for (; o.check && read < generation; read++)
+      step(model[read % 2], model[(read + 1) % 2], width, height);
     wrong = o.check && memcmp(cells, model[generation % 2], bytes) != 0;
     if (!o.json && now - reported >= REPORT_MS) {
       reported = now;
@@ -137,13 +148,17 @@ int main(int argc, char **argv) {
   if (o.json) {
     printf("{\"app\":\"life\",\"device\":");
     json_string(stdout, cl.device_name);
-    printf(",\"width\":%ld,\"height\":%ld,\"generations\":%ld,\"alive\":%zu,\"checksum\":\"%016llx\",\"seconds\":%.6g",
-           o.width, o.height, generation, alive, (unsigned long long)checksum, seconds);
+    printf(
+        ",\"width\":%ld,\"height\":%ld,\"generations\":%ld,\"alive\":%zu,\"checksum\":\"%016llx\","
+        "\"seconds\":%.6g",
+        o.width, o.height, generation, alive, (unsigned long long)checksum, seconds);
     if (o.check) printf(",\"correct\":%s", wrong ? "false" : "true");
     printf("}\n");
   } else {
-    printf("device    %s\ncells     %ldx%ld, %zu of them alive after %ld generations, checksum %016llx\n", cl.device_name,
-           o.width, o.height, alive, generation, (unsigned long long)checksum);
+    printf(
+        "device    %s\ncells     %ldx%ld, %zu of them alive after %ld generations, checksum "
+        "%016llx\n",
+        cl.device_name, o.width, o.height, alive, generation, (unsigned long long)checksum);
     printf("rate      %.0f generations/s\n", (double)generation / seconds);
     if (o.check) printf("check     %s\n", wrong ? "WRONG" : "correct");
   }

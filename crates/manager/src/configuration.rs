@@ -253,8 +253,8 @@ impl Configuration {
         !waited.unpoisoned().1.timed_out()
     }
 
-    /// Other sessions than this one (`None`: the operator's) with programs of an image that `digest`
-    /// would replace, and their tenants.
+    /// Other sessions than this one (`None`: the operator's) with programs of an image that
+    /// `digest` would replace, and their tenants.
     pub fn others(&self, session: Option<u64>, digest: &str) -> Vec<(u64, String)> {
         let state = self.state();
         if state.held.image.as_deref() == Some(digest) {
@@ -430,8 +430,8 @@ impl Drop for ImageTicket<'_> {
 }
 
 impl Device {
-    /// Whether an image has to be loaded for the operator; `is_open`: whether a session is open, and
-    /// `yields`: whether it gives way at the end of its image's turn.
+    /// Whether an image has to be loaded for the operator; `is_open`: whether a session is open,
+    /// and `yields`: whether it gives way at the end of its image's turn.
     ///
     /// # Errors
     /// The reason for which it must not be.

@@ -443,8 +443,8 @@ pub struct DeviceOptions {
     /// milliseconds: it bounds the share of time that loads take.
     pub turn_min_ms: u64,
     /// Longest time for which such an image waits for its turn, beside the changes of images before
-    /// it, milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`. 0:
-    /// no limit.
+    /// it, milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`.
+    /// 0: no limit.
     pub turn_wait_ms: u64,
     /// Time limit for the driver to load an image, milliseconds: nobody else can use the device
     /// meanwhile. Then the executor that loads it is ended.

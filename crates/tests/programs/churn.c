@@ -1,5 +1,6 @@
 /* A program that makes, releases, maps and parts buffers at random without end, with calls that are
- * refused in between, and checks what its buffers hold: churn SEED. Prints "round N" regularly, after N steps. */
+ * refused in between, and checks what its buffers hold: churn SEED. Prints "round N" regularly,
+ * after N steps. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>
@@ -31,7 +32,8 @@ static size_t below(size_t n) {
   return (size_t)(state >> 33) % n;
 }
 
-static void check(const struct entry *entry, const unsigned char *bytes, size_t count, const char *what) {
+static void check(const struct entry *entry, const unsigned char *bytes, size_t count,
+                  const char *what) {
   for (size_t i = 0; i < count; i++) {
     if (bytes[i] == entry->value) continue;
     printf("wrong byte %zu of %zu in a %s: %d, not %d\n", i, count, what, bytes[i], entry->value);
@@ -64,8 +66,8 @@ static void map(struct entry *entry) {
     cl_int code;
     map->offset = below(entry->bytes);
     map->bytes = 1 + below(entry->bytes - map->offset);
-    map->at = clEnqueueMapBuffer(queue, entry->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE, map->offset, map->bytes, 0,
-                                 NULL, NULL, &code);
+    map->at = clEnqueueMapBuffer(queue, entry->mem, CL_TRUE, CL_MAP_READ | CL_MAP_WRITE,
+                                 map->offset, map->bytes, 0, NULL, NULL, &code);
     clu_must(code, "clEnqueueMapBuffer");
     map->of = entry;
     check(entry, map->at, map->bytes, "map");
@@ -84,10 +86,13 @@ static void refused(const struct entry *entry) {
   cl_int code;
   cl_buffer_region beyond = {PART, entry->bytes + below(1u << 30)};
   unsigned char byte = 0;
-  if (clCreateSubBuffer(entry->mem, 0, CL_BUFFER_CREATE_TYPE_REGION, &beyond, &code) || code == CL_SUCCESS ||
-      clCreateBuffer(cl.context, CL_MEM_READ_WRITE, (size_t)1 << 60, NULL, &code) || code == CL_SUCCESS ||
+  if (clCreateSubBuffer(entry->mem, 0, CL_BUFFER_CREATE_TYPE_REGION, &beyond, &code) ||
+      code == CL_SUCCESS ||
+      clCreateBuffer(cl.context, CL_MEM_READ_WRITE, (size_t)1 << 60, NULL, &code) ||
+      code == CL_SUCCESS ||
       clEnqueueUnmapMemObject(queue, entry->mem, &byte, 0, NULL, NULL) == CL_SUCCESS ||
-      clEnqueueReadBuffer(queue, entry->mem, CL_TRUE, entry->bytes, 1, &byte, 0, NULL, NULL) == CL_SUCCESS) {
+      clEnqueueReadBuffer(queue, entry->mem, CL_TRUE, entry->bytes, 1, &byte, 0, NULL, NULL) ==
+          CL_SUCCESS) {
     puts("a call was not refused");
     exit(EXIT_WRONG);
   }
@@ -97,7 +102,8 @@ static void part(struct entry *entry) {
   if (entry->bytes < 2 * PART) return;
   cl_int code;
   cl_buffer_region region = {PART, PART};
-  cl_mem made = clCreateSubBuffer(entry->mem, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION, &region, &code);
+  cl_mem made = clCreateSubBuffer(entry->mem, CL_MEM_READ_WRITE, CL_BUFFER_CREATE_TYPE_REGION,
+                                  &region, &code);
   clu_must(code, "clCreateSubBuffer");
   unsigned char bytes[PART];
   CLU(clEnqueueReadBuffer(queue, made, CL_TRUE, 0, PART, bytes, 0, NULL, NULL));

@@ -1,5 +1,5 @@
-/* Event times beside the host's clock: a command is queued after its call, and ends before the program
- * sees its end. */
+/* Event times beside the host's clock: a command is queued after its call, and ends before the
+ * program sees its end. */
 #define CL_TARGET_OPENCL_VERSION 210
 #include <CL/cl.h>
 #undef CL_TARGET_OPENCL_VERSION
@@ -33,8 +33,9 @@ int main(void) {
     /* The driver's clock may run faster during the command. */
     cl_ulong drift = (ended - queued) / 500;
     if (queued - device + drift < before - host || ended - device > after - host) {
-      printf("round %d: queued %+lld ns after the call, ended %+lld ns before its end was seen\n", round,
-             (long long)(queued - device - (before - host)), (long long)(after - host - (ended - device)));
+      printf("round %d: queued %+lld ns after the call, ended %+lld ns before its end was seen\n",
+             round, (long long)(queued - device - (before - host)),
+             (long long)(after - host - (ended - device)));
       return EXIT_WRONG;
     }
   }

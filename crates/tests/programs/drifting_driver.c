@@ -1,10 +1,12 @@
-/* An OpenCL driver for tests: PoCL, but the clock of its events gains a thousandth against the host's. */
+/* An OpenCL driver for tests: PoCL, but the clock of its events gains a thousandth against the
+ * host's. */
 #define CL_TARGET_OPENCL_VERSION 120
 #include <pthread.h>
 
 #include "wrapped_pocl.h"
 
-static cl_int CL_API_CALL event_times(cl_event event, cl_profiling_info param, size_t size, void *out, size_t *needed) {
+static cl_int CL_API_CALL event_times(cl_event event, cl_profiling_info param, size_t size,
+                                      void *out, size_t *needed) {
   static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
   static cl_ulong first;
   cl_int code = pocl.clGetEventProfilingInfo(event, param, size, out, needed);

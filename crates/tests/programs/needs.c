@@ -1,5 +1,5 @@
-/* A program that needs something of its device, and computes on: needs group|depth|local|image|nothing.
- * Prints "round N" until it is ended. */
+/* A program that needs something of its device, and computes on: needs
+ * group|depth|local|image|nothing. Prints "round N" until it is ended. */
 #define _POSIX_C_SOURCE 200809L
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,5 @@
-/* An OpenCL driver for tests: PoCL, but launching a kernel named `slow` takes LAUNCH_MS (400 ms). */
+/* An OpenCL driver for tests: PoCL, but launching a kernel named `slow` takes LAUNCH_MS (400 ms).
+ */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 200
 #include <string.h>
@@ -21,6 +22,4 @@ static cl_int CL_API_CALL launch(cl_command_queue queue, cl_kernel kernel, cl_ui
                                      wait_list, event);
 }
 
-static void replace(void) {
-  own.clEnqueueNDRangeKernel = launch;
-}
+static void replace(void) { own.clEnqueueNDRangeKernel = launch; }

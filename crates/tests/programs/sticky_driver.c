@@ -1,8 +1,8 @@
-/* An OpenCL driver for tests: PoCL, until a kernel named "fault" is launched, or, once the process has
- * received SIGRTMIN, until the next transfer of more than 2 MiB, which is one of the executor's own: a
- * client's are divided. From then on its context is in error for the rest of the process, as NVIDIA's
- * driver is after a stray store: the next wait fails with CL_INVALID_COMMAND_QUEUE, everything else on a queue with
- * CL_OUT_OF_RESOURCES, builds and new contexts with -9999. */
+/* An OpenCL driver for tests: PoCL, until a kernel named "fault" is launched, or, once the process
+ * has received SIGRTMIN, until the next transfer of more than 2 MiB, which is one of the executor's
+ * own: a client's are divided. From then on its context is in error for the rest of the process, as
+ * NVIDIA's driver is after a stray store: the next wait fails with CL_INVALID_COMMAND_QUEUE,
+ * everything else on a queue with CL_OUT_OF_RESOURCES, builds and new contexts with -9999. */
 #define _POSIX_C_SOURCE 200809L
 #define CL_TARGET_OPENCL_VERSION 120
 #include <signal.h>
@@ -35,16 +35,22 @@ static int transfer_code(size_t size) {
   return atomic_load(&state) ? CL_OUT_OF_RESOURCES : CL_SUCCESS;
 }
 
-static cl_int CL_API_CALL read_buffer(cl_command_queue queue, cl_mem mem, cl_bool blocking, size_t offset, size_t size,
-                                      void *host, cl_uint count, const cl_event *waits, cl_event *event) {
+static cl_int CL_API_CALL read_buffer(cl_command_queue queue, cl_mem mem, cl_bool blocking,
+                                      size_t offset, size_t size, void *host, cl_uint count,
+                                      const cl_event *waits, cl_event *event) {
   cl_int code = transfer_code(size);
-  return code ? code : pocl.clEnqueueReadBuffer(queue, mem, blocking, offset, size, host, count, waits, event);
+  return code ? code
+              : pocl.clEnqueueReadBuffer(queue, mem, blocking, offset, size, host, count, waits,
+                                         event);
 }
 
-static cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem mem, cl_bool blocking, size_t offset, size_t size,
-                                       const void *host, cl_uint count, const cl_event *waits, cl_event *event) {
+static cl_int CL_API_CALL write_buffer(cl_command_queue queue, cl_mem mem, cl_bool blocking,
+                                       size_t offset, size_t size, const void *host, cl_uint count,
+                                       const cl_event *waits, cl_event *event) {
   cl_int code = transfer_code(size);
-  return code ? code : pocl.clEnqueueWriteBuffer(queue, mem, blocking, offset, size, host, count, waits, event);
+  return code ? code
+              : pocl.clEnqueueWriteBuffer(queue, mem, blocking, offset, size, host, count, waits,
+                                          event);
 }
 
 static cl_int CL_API_CALL finish(cl_command_queue queue) {

@@ -29,8 +29,8 @@ pub struct DeviceDescription {
     /// Whether the device can use the arena's memory in place, so that reads, writes and maps are
     /// copies by the client.
     pub host_memory: bool,
-    /// Nanoseconds to add to `CLOCK_MONOTONIC` to get the clock of event times: 0, except in release
-    /// 0.1.0, whose event times are the driver's.
+    /// Nanoseconds to add to `CLOCK_MONOTONIC` to get the clock of event times: 0, except in
+    /// release 0.1.0, whose event times are the driver's.
     pub clock_offset_ns: i64,
     /// `clGetSupportedImageFormats` for read-write use of each image type: (type, flags, eight
     /// bytes per format).

@@ -20,7 +20,8 @@ pub fn daemon(args: &Vfun, paths: &PathOptions) -> Result<()> {
     let functions = args.functions.canonicalize();
     let functions =
         functions.with_context(|| format!("no functions in {}", args.functions.display()))?;
-    // Without managers, there is nothing to allocate. Without --registry: that of this host's manager, if it is the first one on this host.
+    // Without managers, there is nothing to allocate. Without --registry: that of this host's
+    // manager, if it is the first one on this host.
     let mut on_host = args.endpoint.iter().filter_map(|endpoint| match endpoint {
         Endpoint::Unix(path) => Some(path),
         _ => None,

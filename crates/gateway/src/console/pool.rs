@@ -228,8 +228,8 @@ fn moved(node: &proto::NodeState) -> impl Iterator<Item = Moved> + '_ {
     })
 }
 
-/// A device's regions in order: loaded accelerators, and whether the driver loads one. A device on which programs coexist has one
-/// list, unless it reports its regions.
+/// A device's regions in order: loaded accelerators, and whether the driver loads one. A device on
+/// which programs coexist has one list, unless it reports its regions.
 fn regions(device: &proto::Device, is_exclusive: bool, count: u32) -> Vec<Region> {
     let count = if is_exclusive || !device.regions.is_empty() {
         (count.max(1) as usize).min(REGIONS_MAX)
