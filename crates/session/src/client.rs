@@ -145,7 +145,8 @@ impl Client {
         let (welcome, dialer, stream) = dial_tcp(endpoint, &hello)?;
         hello.resume = Some((welcome.session, welcome.key));
         let (segment, _) = Segment::create().map_err(failed)?;
-        let tunnel = Tunnel::new(dialer, hello, stream, &segment).map_err(failed)?;
+        let relay = (stream, welcome.version);
+        let tunnel = Tunnel::new(dialer, hello, relay, &segment).map_err(failed)?;
         let tunnel = Arc::new(tunnel);
         let client = Self::over(welcome, &segment, Box::new(tunnel.clone()), handler);
         let client = client.map_err(failed)?;

@@ -7,7 +7,8 @@
 //! | the calling thread | converts frames to ring messages ([`inbound`]), and notices to frames during calls; waits until a failed connection is resumed |
 //! | `baltra-notices` | converts notices to frames ([`outbound`]) at other times |
 //! | `baltra-executor` | detects the executor's end |
-//! | `baltra-resume` | accepts connections that resume the session ([`resume`]) |
+//! | `baltra-resume` | accepts connections that resume the session, and its subflows ([`resume`]) |
+//! | `baltra-send`, `baltra-receive` | transfer the parts of payloads on one subflow |
 //!
 //! If the device works in host memory, a buffer's bytes are in memory that the relay shares with
 //! the executor. The relay itself carries out transfers that depend on no earlier command
@@ -189,8 +190,8 @@ pub fn run(socket: OwnedFd, options: &Options) -> io::Result<()> {
     match purpose {
         Purpose::Open => open(stream, &hello, options, deadline),
         Purpose::Arrive => arrival::receive(stream, &hello, options, deadline),
-        Purpose::Leave => {
-            let text = "a hello that names no session which leaves";
+        Purpose::Leave | Purpose::Subflow(_) => {
+            let text = "a hello that names no session which leaves or gets a further connection";
             refuse(&stream, Refusal::Malformed(text.into()), deadline)
         }
     }

@@ -23,6 +23,7 @@
 //! | [`tls`] | certificates and trust |
 //! | [`dial`] | connecting, hello, resuming |
 //! | [`split`] | large transfers in pieces |
+//! | [`subflows`] | further connections, for parts of large payloads |
 //! | [`tunnel`] | the library's side |
 
 pub(crate) mod dial;
@@ -31,6 +32,7 @@ pub(crate) mod link;
 pub(crate) mod reader;
 pub(crate) mod split;
 pub(crate) mod stream;
+pub(crate) mod subflows;
 pub(crate) mod tls;
 pub(crate) mod tunnel;
 

@@ -1,6 +1,6 @@
 //! Tests of a session over TCP with a fake executor: data, limits, broken paths.
 
-mod fake;
+pub(crate) mod fake;
 
 use baltra_session::client::{Client, ConnectError, Queue};
 use baltra_session::Endpoint;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 const LARGE: u64 = (20 << 20) + 12_345;
 /// Bounds a test that hangs; no load reaches it.
-const PATIENCE: Duration = Duration::from_secs(600);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(600);
 
 fn buffer(client: &Client, size: u64) -> Id {
     let id = client.new_id();
@@ -29,7 +29,7 @@ fn buffer(client: &Client, size: u64) -> Id {
     id
 }
 
-fn pattern(seed: u64, len: usize) -> Vec<u8> {
+pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed | 1;
     let mut bytes = Vec::with_capacity(len + 8);
     while bytes.len() < len {
@@ -50,7 +50,7 @@ fn transfer(direction: Direction, buffer: Id, offset: u64, payload: Payload) -> 
 }
 
 /// Writes, reads back, and returns the read bytes.
-fn round_trip(client: &Arc<Client>, queue: &Queue, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn round_trip(client: &Arc<Client>, queue: &Queue, bytes: &[u8]) -> Vec<u8> {
     let len = bytes.len() as u64;
     let buffer = buffer(client, len);
     let (up, down) = (client.allocate(len, 64), client.allocate(len, 64));

@@ -35,6 +35,10 @@ pub enum Purpose {
     /// A session that has come from another node leaves for it: [`Hello::resume`] identifies the
     /// session ([`crate::transit`]).
     Leave,
+    /// A further connection of the session that [`Hello::resume`] identifies, for parts of large
+    /// payloads; the number is the tag that the client has offered over the session's connection.
+    /// Not sent to managers of releases before 1.9.
+    Subflow(u64),
 }
 
 /// Places all of a session's memory in a part of a memfd that the client provides: the segment at

@@ -34,7 +34,7 @@ use serde::{de::Deserialize, Deserializer, Serialize};
 
 /// The protocol version of this build. A peer with another major version is rejected with an error
 /// that contains both; a peer with another minor version works (messages are only appended).
-pub const VERSION: Version = Version { major: 1, minor: 8 };
+pub const VERSION: Version = Version { major: 1, minor: 9 };
 
 /// Size limit of a message at either end, bytes (a program binary is the longest).
 pub const MESSAGE_BYTES_MAX: usize = 256 << 20;

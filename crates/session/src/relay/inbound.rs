@@ -9,12 +9,14 @@ use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::link::Flushed;
 use crate::tcp::reader::Receive;
 use crate::tcp::split::{payload_of, with_payload};
+use crate::tcp::subflows::Subflows;
 pub(super) use crate::tcp::tunnel::relays::OWN_CALL;
 use crate::tcp::{CHUNK_BYTES, RING_BYTES};
 use baltra_ring::{ring_bytes, Range};
 use baltra_wire::{
     decode, encode, Backing, Call, Command, Control, Direction, Id, Payload, Request, Waits,
 };
+use std::sync::Arc;
 
 /// Maximum number of queues of a session in the relay, to bound its memory. The executor has its
 /// own, lower limit, which fails the call.
@@ -321,6 +323,19 @@ impl<'a> Inbound<'a> {
         Ok(None)
     }
 
+    /// Accepts the subflows that the client offers for this connection.
+    fn accept_subflows(&mut self, message: &[u8]) -> Result<(), Violation> {
+        let tag = message.try_into().map(u64::from_le_bytes);
+        let tag = tag.map_err(|_| Violation::new("an offer of subflows without a tag"))?;
+        let link = &self.session.link;
+        let mut outbox = link.outbox();
+        if outbox.set_subflows(tag).is_some() {
+            outbox.push(link, Kind::Subflows, 0, &tag.to_le_bytes(), None);
+            self.unsent = true;
+        }
+        Ok(())
+    }
+
     fn acked(&mut self, head: &Head) -> Result<(), Violation> {
         if head.ack != self.acked {
             self.session.link.acked(head.ack)?;
@@ -429,6 +444,7 @@ impl Receive for Inbound<'_> {
                     *at += u64::from(head.payload);
                 }
             }
+            Kind::Subflows => self.accept_subflows(message)?,
             Kind::Close => return Ok(false),
             Kind::Notice | Kind::Data => {
                 return Err(Violation(format!(
@@ -444,6 +460,10 @@ impl Receive for Inbound<'_> {
             self.report(own)?;
         }
         Ok(true)
+    }
+
+    fn subflows(&self) -> Option<Arc<Subflows>> {
+        self.session.link.any_subflows()
     }
 
     fn idle(&mut self) -> Result<(), Violation> {

@@ -109,6 +109,8 @@ fn carry(session: &Session) {
                     session.is_over() || session.poked.load(Ordering::SeqCst)
                 });
             }
+            // Subflows may still have parts of the last frames.
+            Ok((_, Flushed::All)) if session.link.outbox().has_parts() => thread::sleep(LEAVE),
             Ok((_, Flushed::All | Flushed::Down)) => break,
         }
         if over && Instant::now() > *deadline.get_or_insert(Instant::now() + FAREWELL_MAX) {

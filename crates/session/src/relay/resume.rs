@@ -24,10 +24,11 @@ use std::time::{Duration, Instant};
 
 /// Timeout of each step between two relays.
 const STEP_TIMEOUT: Duration = Duration::from_secs(5);
-/// The byte with which a connection comes: it carries the session's frames, or the session leaves
-/// over it.
+/// The byte with which a connection comes: it carries the session's frames, the session leaves over
+/// it, or it is a subflow, whose tag follows.
 const RESUMES: u8 = 1;
 const LEAVES: u8 = 2;
+const SUBFLOW: u8 = 3;
 
 #[derive(Default)]
 struct Slot {
@@ -80,24 +81,28 @@ impl Resumption {
         name.spawn(move || {
             while let Ok((peer, _)) = ours.listener.accept() {
                 // A relay that disconnects does not affect this session.
-                let Ok((kind, connection)) = ours.receive(&peer) else {
+                let Ok((arrival, connection)) = ours.receive(&peer) else {
                     continue;
                 };
-                if kind == LEAVES {
-                    match session.upgrade() {
-                        Some(session) => leaving::spawn(session, Stream::plain(connection)),
-                        None => return,
+                let Some(session) = session.upgrade() else {
+                    return;
+                };
+                match arrival {
+                    Purpose::Leave => {
+                        leaving::spawn(session, Stream::plain(connection));
+                        continue;
                     }
-                    continue;
+                    Purpose::Subflow(tag) => {
+                        add_subflow(&session, tag, Stream::plain(connection));
+                        continue;
+                    }
+                    Purpose::Open | Purpose::Arrive => {}
                 }
                 let mut slot = ours.slot.locked();
                 slot.connection = Some(connection);
                 drop(slot);
                 ours.changed.notify_all();
-                match session.upgrade() {
-                    Some(session) => session.link.down(),
-                    None => return,
-                }
+                session.link.down();
             }
         })?;
         Ok(())
@@ -137,7 +142,8 @@ impl Resumption {
 }
 
 impl Shared {
-    fn receive(&self, peer: &UnixStream) -> io::Result<(u8, OwnedFd)> {
+    /// The next connection, and what it is for; `Purpose::Open`: for the session's frames.
+    fn receive(&self, peer: &UnixStream) -> io::Result<(Purpose, OwnedFd)> {
         let mut peer_stream = peer;
         peer.set_read_timeout(Some(STEP_TIMEOUT))?;
         if Peer::of(peer)?.uid != rustix::process::getuid().as_raw() {
@@ -149,11 +155,29 @@ impl Shared {
             return Err(io::ErrorKind::PermissionDenied.into());
         }
         peer_stream.write_all(&[1])?;
-        let mut kind = [RESUMES];
-        let (_, fds) = recv_with_fds(peer, &mut kind, true)?;
+        let mut message = [0; 9];
+        let (len, fds) = recv_with_fds(peer, &mut message, true)?;
         let connection = fds.into_iter().next();
         let connection = connection.ok_or(io::ErrorKind::UnexpectedEof)?;
-        Ok((kind[0], connection))
+        let [kind, tag @ ..] = message;
+        let purpose = match kind {
+            LEAVES => Purpose::Leave,
+            SUBFLOW if len == message.len() => Purpose::Subflow(u64::from_le_bytes(tag)),
+            SUBFLOW => return Err(io::ErrorKind::InvalidData.into()),
+            _ => Purpose::Open,
+        };
+        Ok((purpose, connection))
+    }
+}
+
+/// Adds a subflow to the session's connection, unless it belongs to an earlier one.
+fn add_subflow(session: &Session, tag: u64, stream: Stream) {
+    let Some(subflows) = session.link.subflows(tag) else {
+        return;
+    };
+    let deadline = Instant::now() + STEP_TIMEOUT;
+    if let Err(error) = subflows.accept(stream, deadline) {
+        tracing::debug!(%error, "a further connection of the session failed");
     }
 }
 
@@ -165,9 +189,10 @@ pub(super) fn hand_over(
     options: &Options,
     deadline: Instant,
 ) -> io::Result<()> {
-    let kind = match purpose {
-        Purpose::Leave => LEAVES,
-        Purpose::Open | Purpose::Arrive => RESUMES,
+    let message = match purpose {
+        Purpose::Leave => vec![LEAVES],
+        Purpose::Subflow(tag) => [&[SUBFLOW][..], &tag.to_le_bytes()].concat(),
+        Purpose::Open | Purpose::Arrive => vec![RESUMES],
     };
     let holder = match show_key(&path(&options.runtime_dir, session), key) {
         Ok(holder) => holder,
@@ -179,10 +204,10 @@ pub(super) fn hand_over(
     let welcome = Welcome::again(session, key);
     stream.send_all(&frame(&Ok::<_, Refusal>(welcome))?, deadline)?;
     if !stream.is_tls() {
-        return send_with_fds(&holder, &[kind], &[stream.into_fd().as_fd()]);
+        return send_with_fds(&holder, &message, &[stream.into_fd().as_fd()]);
     }
     let (ours, theirs) = UnixStream::pair()?;
-    send_with_fds(&holder, &[kind], &[theirs.as_fd()])?;
+    send_with_fds(&holder, &message, &[theirs.as_fd()])?;
     drop((theirs, holder));
     carry(stream, ours)
 }

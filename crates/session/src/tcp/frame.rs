@@ -2,14 +2,17 @@
 //!
 //! | bytes | content |
 //! |---|---|
-//! | 0–3 | kind |
+//! | 0–1 | kind |
+//! | 2–3 | number of subflows over which the payload is divided ([`super::subflows`]) |
 //! | 4–7 | queue, or 0 |
 //! | 8–11 | acknowledgement: low half of the number of frames that the sender has received |
 //! | 12–15 | bytes of the message |
 //! | 16–19 | bytes of the payload |
 //!
-//! All numbers are little-endian. Frames of all kinds except [`Kind::Ack`] are counted from 1.
+//! All numbers are little-endian. Frames of all kinds except [`Kind::Ack`] and
+//! [`Kind::Subflows`] are counted from 1.
 
+use super::subflows::{PART_BYTES_MIN, SUBFLOWS_MAX};
 use super::CHUNK_BYTES;
 use baltra_wire::MESSAGE_BYTES_MAX;
 
@@ -35,9 +38,12 @@ pub(crate) enum Kind {
     /// To the client: the bytes read by a command of the queue; the message is the command's
     /// number, eight bytes.
     Data,
+    /// To the relay: offers subflows; to the client: accepts them. The message is their tag, eight
+    /// bytes. Not counted.
+    Subflows,
 }
 
-const KINDS: [Kind; 7] = [
+const KINDS: [Kind; 8] = [
     Kind::Ack,
     Kind::Control,
     Kind::Command,
@@ -45,12 +51,14 @@ const KINDS: [Kind; 7] = [
     Kind::Close,
     Kind::Notice,
     Kind::Data,
+    Kind::Subflows,
 ];
 
 /// A frame's header.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Head {
     pub kind: Kind,
+    pub subflows: u16,
     pub queue: u32,
     pub ack: u32,
     pub message: u32,
@@ -71,7 +79,7 @@ impl Violation {
 impl Head {
     pub fn to_bytes(self) -> [u8; HEAD_BYTES] {
         let words = [
-            self.kind as u32,
+            self.kind as u32 | u32::from(self.subflows) << 16,
             self.queue,
             self.ack,
             self.message,
@@ -88,11 +96,13 @@ impl Head {
     pub fn from_bytes(bytes: &[u8; HEAD_BYTES]) -> Result<Head, Violation> {
         let word =
             |i: usize| u32::from_le_bytes(bytes[4 * i..4 * i + 4].try_into().expect("four bytes"));
+        let number = word(0) & 0xffff;
         let kind = KINDS
-            .get(word(0) as usize)
-            .ok_or_else(|| Violation(format!("a frame of unknown kind {}", word(0))))?;
+            .get(number as usize)
+            .ok_or_else(|| Violation(format!("a frame of unknown kind {number}")))?;
         let head = Head {
             kind: *kind,
+            subflows: (word(0) >> 16) as u16,
             queue: word(1),
             ack: word(2),
             message: word(3),
@@ -100,7 +110,7 @@ impl Head {
         };
         let message_max = match kind {
             Kind::Ack | Kind::Close => 0,
-            Kind::Contents | Kind::Data => 8,
+            Kind::Contents | Kind::Data | Kind::Subflows => 8,
             Kind::Command => super::RING_BYTES / 2,
             Kind::Control | Kind::Notice => MESSAGE_BYTES_MAX,
         };
@@ -114,13 +124,24 @@ impl Head {
                 head.message, head.payload
             )));
         }
+        let parts = usize::from(head.subflows) + 1;
+        if parts > 1 && (parts > SUBFLOWS_MAX + 1 || payload_is_short(&head, parts)) {
+            return Err(Violation(format!(
+                "a payload of {} bytes in {parts} parts",
+                head.payload
+            )));
+        }
         Ok(head)
     }
 
     /// Whether the frame is counted.
     pub fn counts(&self) -> bool {
-        self.kind != Kind::Ack
+        !matches!(self.kind, Kind::Ack | Kind::Subflows)
     }
+}
+
+fn payload_is_short(head: &Head, parts: usize) -> bool {
+    (head.payload as usize) < parts * PART_BYTES_MIN
 }
 
 #[cfg(test)]
@@ -132,6 +153,7 @@ mod tests {
         for kind in KINDS {
             let head = Head {
                 kind,
+                subflows: 0,
                 queue: 7,
                 ack: u32::MAX,
                 message: 0,
@@ -145,6 +167,7 @@ mod tests {
     fn oversized_and_unknown_frames_are_refused() {
         let head = |kind, message, payload| Head {
             kind,
+            subflows: 0,
             queue: 0,
             ack: 0,
             message,
@@ -162,5 +185,16 @@ mod tests {
         let mut bytes = head(Kind::Ack, 0, 0).to_bytes();
         bytes[0] = 99;
         assert!(Head::from_bytes(&bytes).is_err());
+        let divided = |subflows, payload| {
+            let head = Head {
+                subflows,
+                ..head(Kind::Data, 8, payload)
+            };
+            Head::from_bytes(&head.to_bytes())
+        };
+        let least = 2 * PART_BYTES_MIN as u32;
+        assert!(divided(1, least).is_ok() && divided(1, least - 1).is_err());
+        assert!(divided(SUBFLOWS_MAX as u16, 1 << 20).is_ok());
+        assert!(divided(SUBFLOWS_MAX as u16 + 1, 1 << 20).is_err());
     }
 }

@@ -4,10 +4,12 @@
 //! in shared memory and is referred to by its range. A segment is freed when its last frame has
 //! been acknowledged. After a broken connection, sending restarts at the first frame that the peer
 //! has not received. Before a payload's bytes may change, the caller calls [`Outbox::detach`],
-//! which copies those that are still needed.
+//! which copies those that are still needed. Of a payload that is divided over subflows, this
+//! connection has the first part.
 
 use super::frame::{Head, Kind, Violation, HEAD_BYTES};
 use super::stream::Stream;
+use super::subflows::{part, Subflows};
 use crate::client::Block;
 use baltra_ring::io::{Part, PARTS_MAX};
 use baltra_ring::{Locked, Range};
@@ -48,11 +50,12 @@ impl Payload {
         }
     }
 
-    fn part(&self, from: usize) -> Part<'_> {
+    /// Its place in shared memory; `None`: it is a copy.
+    fn range(&self) -> Option<&Range> {
         match self {
-            Payload::Lent(range) | Payload::InPlace { range, .. } => Part::Shared(range, from),
-            Payload::Staged(block) => Part::Shared(block.range(), from),
-            Payload::Own(bytes) => Part::Bytes(&bytes[from..]),
+            Payload::Lent(range) | Payload::InPlace { range, .. } => Some(range),
+            Payload::Staged(block) => Some(block.range()),
+            Payload::Own(_) => None,
         }
     }
 }
@@ -60,13 +63,47 @@ impl Payload {
 struct Segment {
     bytes: Vec<u8>,
     payload: Option<Payload>,
+    /// The payload's first part, if it is divided over subflows.
+    first: Option<Range>,
     /// The number of its last counted frame.
     last: u64,
+    /// Place of its last frame's header in `bytes`.
+    head_at: usize,
 }
 
 impl Segment {
+    /// Bytes that are sent on the session's connection.
     fn len(&self) -> usize {
-        self.bytes.len() + self.payload.as_ref().map_or(0, Payload::len)
+        self.bytes.len() + self.payload_len()
+    }
+
+    /// Bytes of the payload that are sent on the session's connection.
+    fn payload_len(&self) -> usize {
+        match (&self.first, &self.payload) {
+            (Some(first), _) => first.len(),
+            (None, payload) => payload.as_ref().map_or(0, Payload::len),
+        }
+    }
+
+    /// The payload's bytes for this connection, from this one on.
+    fn payload_part(&self, from: usize) -> Option<Part<'_>> {
+        let len = self.payload_len();
+        let payload = self.payload.as_ref().filter(|_| from < len)?;
+        Some(match (payload, &self.first) {
+            (Payload::Own(bytes), _) => Part::Bytes(&bytes[from..len]),
+            (_, Some(first)) => Part::Shared(first, from),
+            (payload, None) => Part::Shared(payload.range()?, from),
+        })
+    }
+
+    /// Has the payload follow the frame as a whole.
+    fn rejoin(&mut self) {
+        if self.first.take().is_some() {
+            let head = &mut self.bytes[self.head_at..self.head_at + HEAD_BYTES];
+            let bytes: [u8; HEAD_BYTES] = head.try_into().expect("a head");
+            let whole = Head::from_bytes(&bytes).map(|h| Head { subflows: 0, ..h });
+            head.copy_from_slice(&whole.expect("our own").to_bytes());
+        }
     }
 
     /// Bytes of this process's memory that it uses until it is acknowledged.
@@ -82,6 +119,8 @@ impl Segment {
 /// Frames to send.
 pub(crate) struct Outbox {
     stream: Option<Arc<Stream>>,
+    /// The connection's subflows, once they have been offered.
+    subflows: Option<Arc<Subflows>>,
     segments: VecDeque<Segment>,
     /// Index of the first segment that is not completely sent, and the number of its sent bytes.
     next: usize,
@@ -131,6 +170,7 @@ impl Link {
         Link {
             outbox: Mutex::new(Outbox {
                 stream: Some(stream),
+                subflows: None,
                 segments: VecDeque::new(),
                 next: 0,
                 at: 0,
@@ -229,9 +269,21 @@ impl Link {
 
     /// Records that the connection broke: frames are only kept from now on.
     pub fn down(&self) {
-        if let Some(stream) = self.outbox().stream.take() {
+        let mut outbox = self.outbox();
+        outbox.end_subflows();
+        if let Some(stream) = outbox.stream.take() {
             stream.shutdown();
         }
+    }
+
+    /// The connection's subflows with this tag.
+    pub fn subflows(&self, tag: u64) -> Option<Arc<Subflows>> {
+        self.any_subflows().filter(|s| s.tag() == tag)
+    }
+
+    /// The connection's subflows.
+    pub fn any_subflows(&self) -> Option<Arc<Subflows>> {
+        self.outbox().subflows.clone()
     }
 
     /// Like [`Link::down`], permanently: after it returns, payloads are no longer accessed.
@@ -260,6 +312,8 @@ impl Link {
         outbox.acked = received;
         outbox.next = 0;
         outbox.at = 0;
+        outbox.end_subflows();
+        outbox.segments.iter_mut().for_each(Segment::rejoin);
         outbox.drop_acked(true);
         outbox.skip_received(received);
         outbox.unsent = outbox.segments.iter().map(Segment::len).sum::<usize>() - outbox.at;
@@ -285,8 +339,10 @@ impl Outbox {
         let received = link.received();
         self.ack_sent = received;
         link.unacked_bytes.store(0, Ordering::Relaxed);
+        let divided = self.division(payload.as_ref());
         let head = Head {
             kind,
+            subflows: divided.as_ref().map_or(0, |(_, count)| *count as u16),
             queue,
             ack: received as u32,
             message: message.len() as u32,
@@ -302,16 +358,19 @@ impl Outbox {
             self.segments.push_back(Segment {
                 bytes,
                 payload: None,
+                first: None,
                 last: 0,
+                head_at: 0,
             });
         }
         let segment = self.segments.back_mut().expect("just made");
+        segment.head_at = segment.bytes.len();
         segment.bytes.extend_from_slice(&head.to_bytes());
         segment.bytes.extend_from_slice(message);
         segment.last = self.pushed;
         let bytes = HEAD_BYTES + message.len();
         self.kept += bytes;
-        self.unsent += bytes + head.payload as usize;
+        self.unsent += bytes;
         if head.payload > 0 {
             match &payload {
                 Some(Payload::Own(bytes)) => {
@@ -324,8 +383,50 @@ impl Outbox {
                 }
                 _ => {}
             }
+            if let (Some((subflows, count)), Some(payload)) = (divided, &payload) {
+                let in_place = matches!(payload, Payload::InPlace { .. });
+                if let Some(range) = payload.range() {
+                    segment.first = Some(part(range, count, 0));
+                    subflows.send(self.pushed, range, count, in_place);
+                }
+            }
             segment.payload = payload;
+            self.unsent += segment.payload_len();
         }
+    }
+
+    /// The subflows over which a payload is divided, and their number.
+    fn division(&self, payload: Option<&Payload>) -> Option<(Arc<Subflows>, usize)> {
+        let (subflows, range) = (self.subflows.as_ref()?, payload?.range()?);
+        let count = subflows.division(range.len());
+        (count > 0).then(|| (subflows.clone(), count))
+    }
+
+    /// Sets the subflows of the present connection; those before end. `None`: there is no
+    /// connection.
+    pub fn set_subflows(&mut self, tag: u64) -> Option<Arc<Subflows>> {
+        let stream = self.stream.clone()?;
+        self.end_subflows();
+        let subflows = Subflows::new(tag, stream);
+        self.subflows = Some(subflows.clone());
+        Some(subflows)
+    }
+
+    fn end_subflows(&mut self) {
+        if let Some(subflows) = self.subflows.take() {
+            subflows.close();
+        }
+    }
+
+    /// Whether subflows have been offered for the present connection.
+    pub fn has_subflows(&self) -> bool {
+        self.subflows.is_some()
+    }
+
+    /// Whether parts of frames that subflows carry are not sent.
+    pub fn has_parts(&self) -> bool {
+        let subflows = self.subflows.as_ref();
+        subflows.is_some_and(|s| s.has_unsent(u64::MAX))
     }
 
     /// Copies the payloads in buffers that have not been acknowledged.
@@ -337,6 +438,9 @@ impl Outbox {
                 self.kept += bytes.len();
                 segment.payload = Some(Payload::Own(bytes));
             }
+        }
+        if let Some(subflows) = &self.subflows {
+            subflows.detach();
         }
         self.in_place = 0;
     }
@@ -373,6 +477,7 @@ impl Outbox {
                 // The reading thread detects the failure, too, and establishes a new connection.
                 stream.shutdown();
                 self.stream = None;
+                self.end_subflows();
                 Flushed::Down
             }
         }
@@ -392,12 +497,10 @@ impl Outbox {
                     parts[count] = Part::Bytes(&segment.bytes[skip..]);
                     count += 1;
                 }
-                if let Some(payload) = &segment.payload {
-                    let from = skip.saturating_sub(segment.bytes.len());
-                    if from < payload.len() {
-                        parts[count] = payload.part(from);
-                        count += 1;
-                    }
+                let from = skip.saturating_sub(segment.bytes.len());
+                if let Some(part) = segment.payload_part(from) {
+                    parts[count] = part;
+                    count += 1;
                 }
                 skip = 0;
             }
@@ -442,6 +545,10 @@ impl Outbox {
                 "{acked} frames acknowledged, but {} were sent",
                 self.pushed
             )));
+        }
+        let subflows = self.subflows.as_ref();
+        if subflows.is_some_and(|s| s.has_unsent(acked)) {
+            return Err(Violation::new("an unsent part of a frame was acknowledged"));
         }
         self.acked = acked;
         self.drop_acked(false);

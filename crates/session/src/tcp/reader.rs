@@ -3,8 +3,10 @@
 
 use super::frame::{Head, Violation, HEAD_BYTES};
 use super::stream::Stream;
+use super::subflows::{fill, Subflows};
 use baltra_ring::Range;
 use std::io;
+use std::sync::Arc;
 
 /// Maximum bytes per read from the socket.
 const BUFFER_BYTES: usize = 128 << 10;
@@ -23,6 +25,10 @@ pub(crate) trait Receive {
     /// longer be written.
     fn fill(&self, run: impl FnOnce() -> io::Result<usize>) -> io::Result<usize> {
         run()
+    }
+    /// The connection's subflows.
+    fn subflows(&self) -> Option<Arc<Subflows>> {
+        None
     }
 }
 
@@ -152,7 +158,11 @@ impl Reader {
                 self.message.extend_from_slice(message);
                 self.buffer.consume(whole);
                 let place = receiver.place(&head, &self.message)?;
-                payload(stream, &mut self.buffer, &place, receiver)?;
+                if head.subflows > 0 {
+                    divided(stream, &mut self.buffer, (&place, &head), receiver)?;
+                } else {
+                    payload(stream, &mut self.buffer, &place, receiver)?;
+                }
                 self.buffer.behind_payload = true;
                 receiver.frame(&head, &self.message)?
             };
@@ -203,5 +213,30 @@ fn payload(
             n => n,
         };
     }
+    Ok(())
+}
+
+/// Receives a payload that is divided over subflows.
+fn divided(
+    stream: &Stream,
+    buffer: &mut Buffer,
+    (place, head): (&Range, &Head),
+    receiver: &mut impl Receive,
+) -> Result<(), Ended> {
+    let subflows = receiver
+        .subflows()
+        .ok_or_else(|| Violation::new("a divided payload without subflows"))?;
+    receiver.idle()?;
+    let mut consumed = 0;
+    receiver.fill(|| {
+        subflows.receive(place, head.subflows.into(), |first| {
+            let buffered = buffer.filled();
+            consumed = buffered.len().min(first.len());
+            first.copy_in(0, &buffered[..consumed]);
+            fill(stream, first, consumed)
+        })?;
+        Ok(place.len())
+    })?;
+    buffer.consume(consumed);
     Ok(())
 }

@@ -11,6 +11,7 @@ mod leaving;
 mod pump;
 mod receiver;
 pub(crate) mod relays;
+mod subflows;
 mod taken;
 
 pub(crate) use leaving::Left;
@@ -28,14 +29,14 @@ use baltra_ring::{
     EventWriter, Locked, Memory, Producer, Progress, Range, Segment, Unpoisoned, Waiting,
 };
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
-use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload};
+use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload, Version};
 use channel::Channel;
 use pump::Pump;
 use receiver::{ReceiveState, Receiver};
 use std::collections::{HashMap, HashSet};
 use std::io;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicU8, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicU8, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, OnceLock, TryLockError, Weak};
 use std::thread::{self, Builder, Thread};
 use std::time::{Duration, Instant};
@@ -114,6 +115,11 @@ struct Inner {
     dialer: Dialer,
     hello: Hello,
     link: Link,
+    /// Number of subflows that are opened for large transfers, and of offers so far.
+    subflows: usize,
+    offers: AtomicU32,
+    /// For threads that this one starts.
+    me: OnceLock<Weak<Inner>>,
     writer: EventWriter,
     notices: Mutex<Producer>,
     /// In the header of the library's notice ring: number of notices of printed text.
@@ -160,26 +166,29 @@ struct Inner {
 pub(crate) struct Tunnel(Arc<Inner>);
 
 impl Tunnel {
-    /// A tunnel for a stream whose hello has been answered, and the library's `segment`. `hello` is
-    /// sent again to resume the session.
+    /// A tunnel for a stream whose hello has been answered by a relay of version `relay`, and the
+    /// library's `segment`. `hello` is sent again to resume the session.
     pub fn new(
         dialer: Dialer,
         hello: Hello,
-        stream: Stream,
+        (stream, relay): (Stream, Version),
         segment: &Segment,
     ) -> io::Result<Tunnel> {
         let notices = Producer::new(segment.notices())?;
-        let inner = Inner::new(
+        let mut inner = Inner::new(
             dialer,
             hello,
             stream,
             segment,
             (notices, Pump::new(segment)?),
         )?;
+        inner.subflows = subflows::count(relay);
         Self::start(Arc::new(inner))
     }
 
     fn start(inner: Arc<Inner>) -> io::Result<Tunnel> {
+        // Called only once.
+        let _ = inner.me.set(Arc::downgrade(&inner));
         let ours = inner.clone();
         let name = Builder::new().name("baltra-tcp".into());
         name.spawn(move || ours.run())?;
@@ -210,6 +219,9 @@ impl Inner {
             dialer,
             hello,
             link: Link::new(stream.clone()),
+            subflows: 0,
+            offers: 0.into(),
+            me: OnceLock::new(),
             writer: EventWriter::new(segment),
             notices: Mutex::new(notices),
             printed: Progress::new(&segment.notices())?,

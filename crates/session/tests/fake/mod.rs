@@ -337,6 +337,10 @@ pub fn daemon(change: impl FnOnce(&mut relay::Options)) -> Daemon {
 
 /// A daemon with a device that works in host memory, or not.
 pub fn daemon_of(host_memory: bool, change: impl FnOnce(&mut relay::Options)) -> Daemon {
+    if module_path!().starts_with("subflows") {
+        // Read at each connection, also of tests that run at the same time: all of them use it.
+        std::env::set_var("BALTRA_TCP_CONNECTIONS", "4");
+    }
     let dir = tempfile::tempdir().unwrap();
     let seen = Arc::new(Seen::default());
     let executors = Arc::new(Mutex::new(Vec::new()));
@@ -464,40 +468,70 @@ pub fn connect_to(port: u16, device: &str) -> (Arc<Client>, Arc<Losses>) {
 /// A network path between client and daemon that breaks by itself.
 pub struct Path {
     pub port: u16,
-    connections: Arc<AtomicU64>,
+    /// Bytes that have passed over each connection.
+    passed: Arc<Mutex<Vec<Arc<AtomicU64>>>>,
 }
 
 impl Path {
     /// Every connection ends, without a reset, once this many bytes have passed in both directions
     /// together: the number of failures depends on the traffic, not on time.
     pub fn ending_after(port: u16, bytes: u64) -> Path {
+        Path::new(port, move |_| bytes)
+    }
+
+    /// The same for each connection but the first, which lasts.
+    pub fn ending_later_after(port: u16, bytes: u64) -> Path {
+        Path::new(port, move |at| if at == 0 { u64::MAX } else { bytes })
+    }
+
+    /// `bytes_max` returns the bytes after which a connection ends, by its number.
+    fn new(port: u16, bytes_max: impl Fn(usize) -> u64 + Send + 'static) -> Path {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let ours = listener.local_addr().unwrap().port();
-        let connections = Arc::new(AtomicU64::new(0));
-        let count = connections.clone();
+        let all = Arc::new(Mutex::new(Vec::new()));
+        let list = all.clone();
         thread::spawn(move || {
-            for near in listener.incoming() {
+            for (at, near) in listener.incoming().enumerate() {
                 let near = near.unwrap();
                 let far = TcpStream::connect(("127.0.0.1", port)).unwrap();
                 let passed = Arc::new(AtomicU64::new(0));
+                list.lock().unwrap().push(passed.clone());
                 for (from, to) in [(&near, &far), (&far, &near)] {
                     let (from, to) = (from.try_clone().unwrap(), to.try_clone().unwrap());
-                    let passed = passed.clone();
-                    thread::spawn(move || pass(from, to, &passed, bytes));
+                    let (passed, most) = (passed.clone(), bytes_max(at));
+                    thread::spawn(move || pass(from, to, &passed, most));
                 }
-                count.fetch_add(1, Ordering::SeqCst);
             }
         });
         Path {
             port: ours,
-            connections,
+            passed: all,
         }
     }
 
     /// Number of connections.
     pub fn connections(&self) -> u64 {
-        self.connections.load(Ordering::SeqCst)
+        self.passed.lock().unwrap().len() as u64
     }
+
+    /// Bytes that have passed over the connection with the fewest.
+    pub fn least_bytes(&self) -> u64 {
+        let passed = self.passed.lock().unwrap();
+        let bytes = passed.iter().map(|p| p.load(Ordering::SeqCst));
+        bytes.min().unwrap_or(0)
+    }
+}
+
+/// A connection that has sent only a hello for a session that exists.
+pub fn raw_hello(port: u16, resume: (u64, [u8; 16]), purpose: Purpose) -> TcpStream {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).unwrap();
+    let hello = Hello {
+        resume: Some(resume),
+        ..hello("fake", TOKEN)
+    };
+    let message = handshake::frame(&(hello, purpose)).unwrap();
+    stream.write_all(&message).unwrap();
+    stream
 }
 
 fn pass(mut from: TcpStream, mut to: TcpStream, passed: &AtomicU64, bytes_max: u64) {

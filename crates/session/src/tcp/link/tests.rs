@@ -137,3 +137,110 @@ fn acknowledged_frames_are_let_go() {
         assert_eq!((outbox.segments.len(), outbox.kept), (0, 0));
     }
 }
+
+/// A link whose connection has one subflow, and the peer's ends of both.
+fn divided() -> (Link, Stream, Stream) {
+    let (near, far) = pair();
+    let link = Link::new(near);
+    let subflows = link.outbox().set_subflows(7).unwrap();
+    let (ours, theirs) = UnixStream::pair().unwrap();
+    let theirs = Stream::plain(theirs.into());
+    let deadline = Instant::now() + Duration::from_secs(600);
+    theirs.send_all(&[1], deadline).unwrap();
+    let ours = Stream::plain(ours.into());
+    subflows.open(ours, deadline).unwrap();
+    assert_eq!(take(&theirs, 1), [1]);
+    (link, far, theirs)
+}
+
+/// A payload of 1 MiB, its place and its bytes.
+fn payload() -> (Range, Payload, Vec<u8>) {
+    let bytes: Vec<u8> = (0..1u32 << 20)
+        .map(|i| (i.wrapping_mul(i) >> 9) as u8)
+        .collect();
+    let memory = Memory::anonymous(bytes.len() as u64).unwrap();
+    let range = memory.slice(0, bytes.len() as u64).unwrap();
+    range.copy_in(0, &bytes);
+    let payload = Payload::Lent(range.clone());
+    (range, payload, bytes)
+}
+
+/// Receives the header and message of a frame, and the first part of its payload, while the link
+/// sends.
+fn first_part(link: &Link, far: &Stream, len: usize) -> (Head, Vec<u8>) {
+    let mut bytes = Vec::new();
+    while bytes.len() < len {
+        let flushed = link.outbox().flush();
+        assert_ne!(flushed, Flushed::Down);
+        let mut more = vec![0; len - bytes.len()];
+        match far.recv_now(&mut more) {
+            Ok(n) => bytes.extend_from_slice(&more[..n]),
+            Err(e) => assert_eq!(e.kind(), io::ErrorKind::WouldBlock),
+        }
+    }
+    let head = Head::from_bytes(bytes.first_chunk().unwrap()).unwrap();
+    let from = HEAD_BYTES + head.message as usize;
+    (head, bytes.split_off(from))
+}
+
+#[test]
+fn a_divided_payload_arrives_in_parts_and_whole_after_a_break() {
+    let (link, far, subflow) = divided();
+    let (_, payload, bytes) = payload();
+    link.outbox()
+        .push(&link, Kind::Command, 1, b"x", Some(payload));
+    let half = bytes.len() / 2;
+    let (head, first) = first_part(&link, &far, HEAD_BYTES + 1 + half);
+    assert_eq!((head.subflows, head.payload as usize), (1, bytes.len()));
+    assert!(first == bytes[..half]);
+    assert!(take(&subflow, half) == bytes[half..]);
+    // The peer's connection breaks before it has processed the frame.
+    link.down();
+    let (near, far) = pair();
+    link.resume(near, 0).unwrap();
+    let (head, whole) = first_part(&link, &far, HEAD_BYTES + 1 + bytes.len());
+    assert_eq!(head.subflows, 0);
+    assert!(whole == bytes);
+    link.acked(1).unwrap();
+    assert_eq!(link.outbox().segments.len(), 0);
+}
+
+#[test]
+fn parts_that_were_never_sent_cannot_be_acknowledged() {
+    let (link, far, _subflow) = divided();
+    let (_, payload, bytes) = payload();
+    link.outbox()
+        .push(&link, Kind::Command, 1, b"x", Some(payload));
+    first_part(&link, &far, HEAD_BYTES + 1 + bytes.len() / 2);
+    // A socket holds less than the part.
+    assert!(link.outbox().has_parts());
+    assert!(link.acked(1).is_err());
+}
+
+#[test]
+fn bytes_in_place_may_change_once_their_parts_are_detached() {
+    let (link, _far, subflow) = divided();
+    let (range, _, bytes) = payload();
+    let subflows = link.any_subflows().unwrap();
+    subflows.send(1, &range, 1, true);
+    subflows.detach();
+    range.copy_in(0, &vec![0; bytes.len()]);
+    let half = bytes.len() / 2;
+    assert!(take(&subflow, half) == bytes[half..]);
+}
+
+#[test]
+fn the_end_of_a_link_ends_the_reading_of_parts() {
+    let (link, _far, subflow) = divided();
+    let (range, payload, _) = payload();
+    link.outbox()
+        .push(&link, Kind::Command, 1, b"x", Some(payload));
+    let subflows = link.any_subflows().unwrap();
+    link.close();
+    range.copy_in(0, &vec![0; range.len()]);
+    assert!(!subflows.has_unsent(u64::MAX));
+    // Bytes in the socket are the old ones; after them it is closed.
+    let mut rest = vec![0; 1 << 20];
+    while subflow.recv(None, &mut rest).is_ok_and(|n| n > 0) {}
+    assert!(subflows.receive(&range, 1, |_| Ok(())).is_err());
+}

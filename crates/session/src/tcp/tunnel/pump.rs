@@ -1,6 +1,7 @@
 //! Converts the content of the library's rings to frames.
 
 use super::channel::{Account, Channel, Lent, Piece};
+use super::subflows::SUBFLOWS_FROM;
 use super::taken::{Descriptors, Taken, TakenArena, TakenQueue};
 use super::{relays, Inner, Stage};
 use crate::tcp::frame::{Kind, Violation};
@@ -512,6 +513,9 @@ impl Feed {
 
 /// Sends an object's first contents ahead of its creation.
 fn contents(payload: Payload, inner: &Inner, outbox: &mut Outbox) -> Result<(), Violation> {
+    if payload.len >= SUBFLOWS_FROM {
+        inner.offer_subflows(outbox);
+    }
     let mut at = 0;
     while at < payload.len {
         let len = (payload.len - at).min(CHUNK_BYTES);
@@ -556,6 +560,9 @@ fn ship(
         outbox.push(&inner.link, Kind::Command, channel.id, message, None);
         return Ok(true);
     };
+    if whole.len >= SUBFLOWS_FROM {
+        inner.offer_subflows(outbox);
+    }
     for (operation, mut payload) in pieces_from(&command.operation, whole, CHUNK_BYTES, cursor.done)
     {
         let len = payload.len;

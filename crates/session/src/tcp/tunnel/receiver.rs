@@ -4,6 +4,7 @@
 use super::{relays, Channel, Inner};
 use crate::tcp::frame::{Head, Kind, Violation};
 use crate::tcp::reader::Receive;
+use crate::tcp::subflows::Subflows;
 use baltra_ring::{Locked, Range};
 use baltra_wire::{decode, encode, Completion, Id, Notice};
 use std::io;
@@ -177,6 +178,7 @@ impl Receive for Receiver<'_> {
                     channel.account().read_done(number);
                 }
             }
+            Kind::Subflows => self.inner.open_subflows(message),
             Kind::Control | Kind::Command | Kind::Contents | Kind::Close => {
                 return Err(Violation(format!(
                     "an unexpected frame of kind {:?}",
@@ -196,6 +198,10 @@ impl Receive for Receiver<'_> {
         } else {
             run()
         }
+    }
+
+    fn subflows(&self) -> Option<Arc<Subflows>> {
+        self.inner.link.any_subflows()
     }
 
     fn idle(&mut self) -> Result<(), Violation> {
