@@ -130,6 +130,12 @@ impl Keeper {
                 self.describe(call);
                 false
             }
+            ToExecutor::AskFacts { call, session } => {
+                let kept = self.kept.as_ref().filter(|_| self.has(session));
+                let facts = kept.and_then(|kept| kept.stored.facts);
+                self.manager.send(&ToManager::FactsRead { call, facts });
+                false
+            }
             ToExecutor::End { session, reason } if self.has(session) => self.end(&reason),
             ToExecutor::Exit => self.end("the manager is shutting down"),
             _ => false,

@@ -504,6 +504,9 @@ impl Server {
                 self.shared.images.fetched(call, error, image);
             }
             Ok(Some((ToExecutor::Budget { slot }, fds))) => self.shared.join_budget(slot, fds),
+            Ok(Some((ToExecutor::AskFacts { call, session }, _))) => {
+                self.answer_facts(call, session)
+            }
             // Sent to forwarders only.
             Ok(Some((ToExecutor::Reach { .. }, _))) => {}
             Ok(Some((ToExecutor::Drain, _))) => self.draining = true,

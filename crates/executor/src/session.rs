@@ -53,6 +53,7 @@ use arena::Arena;
 use baltra_opencl::*;
 use baltra_ring::{Consumer, EventWriter, Locked, Range, Segment, Unpoisoned, Waker};
 use baltra_wire::executor::SessionStart;
+use baltra_wire::facts::FactsRead;
 use baltra_wire::{Id, Notice, Payload};
 use board::Board;
 use control::ControlState;
@@ -98,6 +99,12 @@ impl Violation {
     }
 }
 
+impl From<table::NameTaken> for Violation {
+    fn from(_: table::NameTaken) -> Violation {
+        Violation::new("an object's id is null, already in use, or over the limit of objects")
+    }
+}
+
 /// A session being served.
 pub struct Session {
     /// As the manager announced it.
@@ -139,6 +146,8 @@ pub struct Session {
     memory: Option<OwnedFd>,
     /// Whether the client may have buffers in its own memory, by its first device's description.
     host_buffers: AtomicBool,
+    /// The facts that the program has read.
+    pub facts_read: FactsRead,
     /// The clock of the client's event times, as nanoseconds to add to `CLOCK_MONOTONIC`: 0, unless
     /// the session comes from another node.
     clock_offset_ns: AtomicI64,
@@ -217,6 +226,7 @@ impl Session {
             is_gone: false.into(),
             ledger: Ledger::default(),
             tracker: Tracker::default(),
+            facts_read: FactsRead::default(),
             clock_offset_ns: 0.into(),
             joining: Mutex::default(),
             aborted: false.into(),

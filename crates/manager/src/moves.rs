@@ -10,7 +10,7 @@ mod descriptions;
 mod nodes;
 mod suspension;
 
-use descriptions::Described;
+use descriptions::{Described, FactRequests};
 pub(crate) use descriptions::{Description, Descriptions};
 pub(crate) use nodes::Terms;
 
@@ -21,7 +21,7 @@ use crate::tenants::Tenant;
 use baltra_channel::Channel;
 use baltra_ring::Locked;
 use baltra_wire::executor::{SessionStart, ToExecutor};
-use baltra_wire::{opencl, DeviceDescription, SessionFlags};
+use baltra_wire::{opencl, SessionFlags};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::mpsc::{channel, Receiver, RecvTimeoutError, Sender};
@@ -93,10 +93,10 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// Facts differ that the program may have read.
+    /// Facts differ that the program has read, or may have.
     #[error(
-        "session {session} may have read facts about its device that differ on '{device}': \
-         {facts}; `--force` moves it nevertheless"
+        "the program of session {session} has read facts about its device that differ on \
+         '{device}': {facts}; `--force` moves it nevertheless"
     )]
     Facts {
         /// The session.
@@ -215,6 +215,8 @@ pub(crate) struct Moves {
     reaching: Mutex<HashMap<u64, nodes::Reaching>>,
     /// Sessions that come from other nodes and have not started here, with their executors.
     arriving: Mutex<HashMap<u64, u64>>,
+    /// Requests for the facts that programs have read.
+    facts: FactRequests,
 }
 
 /// The reservation of a session for one move.
@@ -335,6 +337,7 @@ impl Moves {
         self.described
             .locked()
             .retain(|_, waiting| waiting.executor != executor);
+        self.facts.forget(executor);
         self.forget_nodes_of(executor);
     }
 }
@@ -384,7 +387,7 @@ impl Node {
         let target = self.device(device).ok_or_else(|| missing(device))?.clone();
         self.check(session, &record, (&source, &target))?;
         if !record.is_suspended {
-            compare(session, &record, (&source, &target), force)?;
+            self.compare(session, &record, (&source, &target), force)?;
         }
         let refused = |why: String| Error::Refused {
             session,
@@ -395,7 +398,7 @@ impl Node {
         let place = place.map_err(|e| refused(e.to_string()))?;
         // The executor may be the first one that has loaded this driver.
         if record.is_suspended {
-            if let Err(error) = compare(session, &record, (&source, &target), force) {
+            if let Err(error) = self.compare(session, &record, (&source, &target), force) {
                 target.pool.cancel(&place, session);
                 return Err(error);
             }
@@ -665,55 +668,6 @@ impl Node {
         // The operator may have given up.
         let _ = result.send(Ok(cost));
     }
-}
-
-/// Whether a session's program can use another device, or the same one with another driver.
-fn compare(
-    session: u64,
-    record: &SessionRecord,
-    (source, target): (&Device, &Device),
-    force: bool,
-) -> Result<(), Error> {
-    let to = (target.name(), target.description.get());
-    compare_with(session, record, source, to, force)
-}
-
-/// As [`compare`], with the name and the description of the target.
-fn compare_with(
-    session: u64,
-    record: &SessionRecord,
-    source: &Device,
-    (device, to): (&str, Option<Arc<DeviceDescription>>),
-    force: bool,
-) -> Result<(), Error> {
-    let device = device.to_owned();
-    let from = record
-        .description
-        .clone()
-        .or_else(|| source.description.get());
-    let (Some(from), Some(to)) = (from, to) else {
-        return Err(Error::Refused {
-            session,
-            device,
-            why: "the device's driver has not been loaded yet".into(),
-        });
-    };
-    let differences = compatibility::compare(&from, &to);
-    if !differences.forbidding.is_empty() {
-        return Err(Error::Refused {
-            session,
-            device,
-            why: differences.forbidding.join("; "),
-        });
-    }
-    if !force && !differences.facts.is_empty() {
-        return Err(Error::Facts {
-            session,
-            device,
-            facts: differences.facts.join("; "),
-        });
-    }
-    Ok(())
 }
 
 fn wait_for(result: &Receiver<Outcome>, most: Duration) -> Outcome {

@@ -685,6 +685,7 @@ impl Node {
                 sessions,
                 is_last,
             } => self.moves.described(id, call, sessions, is_last),
+            ToManager::FactsRead { call, facts } => self.moves.facts_read(id, call, facts),
             ToManager::Regions { held, loaded } => device.regions_held.set(id, held, loaded),
             // The session has ended.
             ToManager::Program { .. }

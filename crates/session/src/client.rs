@@ -45,6 +45,8 @@ const BINARIES: Version = Version { major: 1, minor: 3 };
 const DIGESTS: Version = Version { major: 1, minor: 4 };
 /// The first version with [`Control::Pipe`].
 const PIPES: Version = Version { major: 1, minor: 8 };
+/// The first version with [`Control::FactsRead`].
+pub(crate) const FACTS: Version = Version { major: 1, minor: 9 };
 /// The first version with [`Control::Late`].
 const LATE: Version = Version { major: 1, minor: 6 };
 /// Total size from which binaries are named by their digests first, bytes: a smaller one costs less
@@ -242,6 +244,14 @@ impl Client {
     /// Whether the executor creates pipes ([`Control::Pipe`]).
     pub fn makes_pipes(&self) -> bool {
         self.shared.welcome.version >= PIPES
+    }
+
+    /// Reports the facts that the program has read ([`baltra_wire::facts`]).
+    pub fn report_facts(&self, facts: u64) {
+        if self.shared.welcome.version >= FACTS {
+            // A lost session has no device whose facts count.
+            let _ = self.shared.control(&Control::FactsRead(facts));
+        }
     }
 
     /// Whether the executor maps this side's arenas.

@@ -162,6 +162,14 @@ impl Forwarder {
                 self.describe(call);
                 false
             }
+            ToExecutor::AskFacts { call, session } => {
+                let facts = match &self.session {
+                    Some(Session::Away(away)) if self.has(session) => away.tunnel.facts_read(),
+                    _ => None,
+                };
+                self.manager.send(&ToManager::FactsRead { call, facts });
+                false
+            }
             ToExecutor::End { session, reason } if self.has(session) => self.end(&reason),
             ToExecutor::Exit => self.end("the manager is shutting down"),
             _ => false,

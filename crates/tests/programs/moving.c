@@ -99,6 +99,9 @@ static void launch(cl_command_queue queue, unsigned long round, cl_event after, 
 static void make(size_t bytes) {
   cl_int code;
   clu_open(&cl, NULL);
+  /* A fact that the program may rely on. */
+  char version[256];
+  CLU(clGetDeviceInfo(cl.device, CL_DRIVER_VERSION, sizeof version, version, NULL));
   ordered = clu_queue(&cl, CL_QUEUE_PROFILING_ENABLE);
   unordered = clu_queue(&cl, CL_QUEUE_OUT_OF_ORDER_EXEC_MODE_ENABLE);
   mapper = clu_queue(&cl, 0);

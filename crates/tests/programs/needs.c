@@ -24,6 +24,9 @@ int main(int argc, char **argv) {
   size_t room = strcmp(what, "local") ? side * sizeof(cl_uint) : LOCAL_BYTES;
   struct clu cl;
   clu_open(&cl, NULL);
+  /* The program may rely on the sizes that it has read. */
+  size_t sizes[3];
+  CLU(clGetDeviceInfo(cl.device, CL_DEVICE_MAX_WORK_ITEM_SIZES, sizeof sizes, sizes, NULL));
   cl_command_queue queue = clu_queue(&cl, 0);
   cl_mem sum = clu_buffer(&cl, CL_MEM_READ_WRITE, ITEMS * sizeof(cl_uint));
   if (!strcmp(what, "image")) {

@@ -231,6 +231,9 @@ pub enum Control<'a> {
         /// Packets of the pipe.
         shape: PipeShape,
     },
+    /// The program has read these facts about the device ([`crate::facts`]). The first message of a
+    /// session, and repeated with all of them when there is another one. From version 1.9 on.
+    FactsRead(u64),
 }
 
 /// The packets of a pipe.

@@ -126,6 +126,13 @@ pub enum ToExecutor {
         /// Maximum time of commands in flight, milliseconds.
         wait_ms: u32,
     },
+    /// Asks for [`ToManager::FactsRead`].
+    AskFacts {
+        /// Repeated by the answer.
+        call: u64,
+        /// The session.
+        session: u64,
+    },
 }
 
 /// A device of another node.
@@ -382,6 +389,14 @@ pub enum ToManager {
         session: SessionStart,
         /// The device of another node where it is, for display.
         remote: String,
+    },
+    /// Answers [`ToExecutor::AskFacts`].
+    FactsRead {
+        /// Number of the request.
+        call: u64,
+        /// The facts that the session's program has read ([`crate::facts`]); `None`: it has not
+        /// reported them.
+        facts: Option<u64>,
     },
 }
 

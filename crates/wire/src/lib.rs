@@ -14,6 +14,7 @@ mod command;
 mod control;
 mod device;
 pub mod executor;
+pub mod facts;
 mod hello;
 pub mod listing;
 pub mod moves;

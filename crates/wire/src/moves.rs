@@ -18,7 +18,7 @@
 //! and are checked as such.
 
 use crate::{Event, Id, ImageFormat};
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 /// From the executor that has the session.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -141,6 +141,15 @@ pub struct Plan {
     pub host_buffers: bool,
     /// Whether its notices are mirrored ([`crate::SessionFlags::mirror`]).
     pub mirror: bool,
+    /// The facts that its program has read ([`crate::facts`]); `None`: it has not reported them, or
+    /// the source is of a version before 1.9.
+    #[serde(deserialize_with = "trailing")]
+    pub facts: Option<u64>,
+}
+
+/// The last field of a message, which earlier versions leave out.
+fn trailing<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<u64>, D::Error> {
+    Ok(Option::deserialize(deserializer).unwrap_or_default())
 }
 
 /// Where one end of a ring is: bytes, messages, and the peer's bytes when last read.

@@ -7,7 +7,7 @@ use crate::session::moving::link::{receive, Cost, PREPARE_MAX};
 use baltra_channel::Channel;
 use baltra_ring::Memory;
 use baltra_wire::decode;
-use baltra_wire::moves::{ArenaState, Part, State, ToSource, ToTarget};
+use baltra_wire::moves::{ArenaState, Part, Plan, State, ToSource, ToTarget};
 use baltra_wire::Id;
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -43,6 +43,8 @@ pub struct Stored {
     pub cost: Cost,
     /// Number of its queues.
     pub queues: u32,
+    /// The facts that its program has read, if it has reported them.
+    pub facts: Option<u64>,
 }
 
 /// The contents of objects, by the begin of each part.
@@ -88,6 +90,8 @@ fn receive_all(source: &Channel, storage: Storage) -> Result<Stored, String> {
     };
     let fds = <[OwnedFd; 3]>::try_from(fds);
     let [plan, socket, segment] = fds.map_err(|_| "plan lacks its descriptors")?;
+    let bytes = bytes_of(&plan, len).map_err(lost)?;
+    let facts = decode::<Plan>(&bytes).map_err(|e| e.to_string())?.facts;
     answer(ToSource::Prepared)?;
     let mut receiver = Receiver {
         storage,
@@ -145,6 +149,7 @@ fn receive_all(source: &Channel, storage: Storage) -> Result<Stored, String> {
                         stopped_objects: 0,
                     },
                     queues,
+                    facts,
                 });
             }
             ToTarget::Plan { .. }

@@ -202,6 +202,13 @@ impl Server {
         }
     }
 
+    /// Reports the facts that a session's program has read.
+    pub(super) fn answer_facts(&mut self, call: u64, session: u64) {
+        let own = self.sessions.get(&session);
+        let facts = own.and_then(|own| own.facts_read.get());
+        self.send(&ToManager::FactsRead { call, facts });
+    }
+
     /// Describes all sessions to the manager.
     pub(super) fn describe(&mut self, call: u64) {
         let facts = self.sessions.values().filter(|own| !own.is_closed());

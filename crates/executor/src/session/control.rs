@@ -6,7 +6,7 @@ use super::names::{ids, words};
 use super::objects::{Context, Kernel, MakePart, Memory, Needs, ObjectLocation, Part, Program};
 use super::queue::QueueHandle;
 use super::residence::{Residence, Shape};
-use super::table::{NameTaken, Object};
+use super::table::Object;
 use super::{pinning, pixels, Arena, Session, Violation};
 use crate::account::Charge;
 use crate::driver::{self, Code, Device};
@@ -42,12 +42,6 @@ impl ControlState {
             consumer,
             record: Vec::new(),
         }
-    }
-}
-
-impl From<NameTaken> for Violation {
-    fn from(_: NameTaken) -> Violation {
-        Violation::new("an object's id is null, already in use, or over the limit of objects")
     }
 }
 
@@ -249,6 +243,10 @@ impl Session {
                 if let Ok(queue) = self.objects.queue(id) {
                     self.run_queue(&queue);
                 }
+                Ok(())
+            }
+            Control::FactsRead(facts) => {
+                self.facts_read.add(facts);
                 Ok(())
             }
             Control::Late { queue, allowed_ms } => {

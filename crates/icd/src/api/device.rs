@@ -38,6 +38,10 @@ pub(super) fn devices_of_type(device_type: u64) -> Result<Vec<Ref<Device>>, i32>
                 || (default && is_first)
         });
     }
+    if device_type != CL_DEVICE_TYPE_ALL as u64 && device_type != CL_DEVICE_TYPE_DEFAULT as u64 {
+        // The answer is a fact: the program has read the type.
+        devices.iter().for_each(|d| d.note_read(CL_DEVICE_TYPE));
+    }
     // CL_DEVICE_NOT_FOUND if no OpenCL devices that matched device_type were found.
     if devices.is_empty() {
         Err(CL_DEVICE_NOT_FOUND)
@@ -91,6 +95,7 @@ pub unsafe extern "C" fn clGetDeviceInfo(
         }
         // CL_INVALID_VALUE if param_name is not one of the supported values.
         let value = device.info(param_name as i32).ok_or(CL_INVALID_VALUE)?;
+        device.note_read(param_name as i32);
         answer.bytes(&value)
     })
 }

@@ -9,8 +9,9 @@ use crate::core::session::Session;
 use baltra_opencl::*;
 use baltra_ring::Locked;
 use baltra_session::Endpoint;
-use baltra_wire::{DeviceDescription, Id, Query, Reply, Request};
+use baltra_wire::{facts, DeviceDescription, Id, Query, Reply, Request};
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 /// Properties needed for checking arguments, read once.
@@ -51,6 +52,8 @@ pub struct Device {
     parent: Option<Ref<Device>>,
     pool: Option<Pool>,
     memory_bytes: u64,
+    /// The facts that the program has read ([`baltra_wire::facts`]).
+    facts_read: AtomicU64,
 }
 
 impl Class for Device {
@@ -192,6 +195,7 @@ impl Device {
             memory_bytes,
             limits: Limits::default(),
             own: Mutex::default(),
+            facts_read: 0.into(),
         }
     }
 
@@ -248,7 +252,9 @@ impl Device {
         }
         let sessions = &process::current().sessions;
         sessions
-            .of(&self.endpoint, &self.description.name)
+            .of(&self.endpoint, &self.description.name, || {
+                self.facts_read.load(Ordering::SeqCst)
+            })
             .ok_or(CL_DEVICE_NOT_AVAILABLE)
     }
 
@@ -364,6 +370,29 @@ impl Object<Device> {
             Some(pool) => pool.devices.iter().map(|d| &**d).collect(),
             None => vec![self.root_device()],
         }
+    }
+
+    /// Notes that the program has read a parameter, and reports it to the device's session the
+    /// first time. A session that opens later gets all of them.
+    pub fn note_read(&self, param: i32) {
+        let fact = facts::fact(param as u32);
+        let has = |device: &Device| device.facts_read.load(Ordering::Relaxed) & fact == fact;
+        if has(self) {
+            return;
+        }
+        for root in self.roots() {
+            let before = root.facts_read.fetch_or(fact, Ordering::SeqCst);
+            if before & fact == fact {
+                continue;
+            }
+            let sessions = &process::current().sessions;
+            let session = sessions.existing(&root.endpoint, &root.description.name);
+            if let Some(session) = session {
+                let all = root.facts_read.load(Ordering::SeqCst);
+                session.client.report_facts(all);
+            }
+        }
+        self.facts_read.fetch_or(fact, Ordering::Relaxed);
     }
 
     /// `clCreateSubDevices`: at the most `count_max` parts.

@@ -181,8 +181,14 @@ impl Sessions {
         place.or_default().clone()
     }
 
-    /// A device's session, opened by the first caller; a lost one is replaced.
-    pub fn of(&self, endpoint: &Endpoint, device: &str) -> Option<Arc<Session>> {
+    /// A device's session, opened by the first caller; a lost one is replaced. `facts`: those that
+    /// the program has read about the device.
+    pub fn of(
+        &self,
+        endpoint: &Endpoint,
+        device: &str,
+        facts: impl FnOnce() -> u64,
+    ) -> Option<Arc<Session>> {
         let place = self.place(endpoint, device);
         let mut open = place.locked();
         if let Some(session) = &*open {
@@ -191,8 +197,16 @@ impl Sessions {
             }
         }
         let session = Arc::new(Session::open(endpoint, device)?);
+        session.client.report_facts(facts());
         *open = Some(session.clone());
         Some(session)
+    }
+
+    /// A device's session, if one is open. Waits until one that is being opened is open.
+    pub fn existing(&self, endpoint: &Endpoint, device: &str) -> Option<Arc<Session>> {
+        let place = self.place(endpoint, device);
+        let open = place.locked();
+        open.clone()
     }
 
     /// Whether a device's session has been lost and not been replaced.

@@ -1,5 +1,6 @@
 //! The differences of two devices, for a session that moves from one to the other.
 
+use baltra_wire::facts::fact;
 use baltra_wire::opencl::{
     DEVICE_ADDRESS_BITS, DEVICE_DOUBLE_FP_CONFIG, DEVICE_ENDIAN_LITTLE, DEVICE_EXTENSIONS,
     DEVICE_GLOBAL_MEM_SIZE, DEVICE_IMAGE2D_MAX_HEIGHT, DEVICE_IMAGE2D_MAX_WIDTH,
@@ -18,7 +19,7 @@ use baltra_wire::DeviceDescription;
 pub struct Differences {
     /// A program cannot continue with these.
     pub forbidding: Vec<String>,
-    /// The program may have read these and rely on them.
+    /// The program has read these, or may have, and relies on them.
     pub facts: Vec<String>,
 }
 
@@ -103,8 +104,9 @@ const FACTS: [(u32, &str, Kind); 27] = [
     (DEVICE_EXTENSIONS, "extensions", Kind::Words),
 ];
 
-/// The differences of `to` for a program that has begun on `from`.
-pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences {
+/// The differences of `to` for a program that has begun on `from`, and has read the facts `read`
+/// ([`baltra_wire::facts`]).
+pub fn compare(from: &DeviceDescription, to: &DeviceDescription, read: u64) -> Differences {
     let mut differences = Differences::default();
     let mut forbid = |param, what: &str| {
         let (own, other) = (from.number(param), to.number(param));
@@ -115,7 +117,11 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
     };
     forbid(DEVICE_ADDRESS_BITS, "address size in bits");
     forbid(DEVICE_ENDIAN_LITTLE, "little-endian byte order");
-    if from.number(DEVICE_IMAGE_SUPPORT) != 0 && to.number(DEVICE_IMAGE_SUPPORT) == 0 {
+    let is_read = |param| fact(param) & read != 0;
+    if is_read(DEVICE_IMAGE_SUPPORT)
+        && from.number(DEVICE_IMAGE_SUPPORT) != 0
+        && to.number(DEVICE_IMAGE_SUPPORT) == 0
+    {
         differences.facts.push("the device has no images".into());
     }
     // The memory of a processor is the host's, of which drivers report what is free when they are
@@ -126,7 +132,7 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
     for (param, name, kind) in FACTS {
         let (own, other) = (from.info(param), to.info(param));
         let is_amount = [DEVICE_GLOBAL_MEM_SIZE, DEVICE_MAX_MEM_ALLOC_SIZE].contains(&param);
-        if own == other || is_amount && is_host_memory {
+        if own == other || is_amount && is_host_memory || !is_read(param) {
             continue;
         }
         let text = match kind {
@@ -152,6 +158,7 @@ pub fn compare(from: &DeviceDescription, to: &DeviceDescription) -> Differences 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use baltra_wire::facts::ALL;
     use baltra_wire::opencl;
     use baltra_wire::Info;
 
@@ -170,7 +177,7 @@ mod tests {
     #[test]
     fn equal_devices_differ_in_nothing() {
         let own = device(64, "a", "x y");
-        assert_eq!(compare(&own, &own), Differences::default());
+        assert_eq!(compare(&own, &own, ALL), Differences::default());
     }
 
     #[test]
@@ -190,7 +197,7 @@ mod tests {
             }
         };
         let (cpu, gpu) = (DEVICE_TYPE_CPU, opencl::DEVICE_TYPE_GPU);
-        let facts = |from, to| compare(&device(from, 1 << 30), &device(to, 2 << 30)).facts;
+        let facts = |from, to| compare(&device(from, 1 << 30), &device(to, 2 << 30), ALL).facts;
         assert!(facts(cpu, cpu).is_empty());
         assert_eq!(facts(gpu, gpu).len(), 2);
         assert_eq!(facts(cpu, gpu).len(), 3);
@@ -198,13 +205,28 @@ mod tests {
 
     #[test]
     fn facts_are_not_what_forbids_a_move() {
-        let differences = compare(&device(64, "a", "x y"), &device(32, "b", "y z"));
+        let differences = compare(&device(64, "a", "x y"), &device(32, "b", "y z"), ALL);
         assert_eq!(differences.forbidding, ["address size in bits: 32, not 64"]);
         assert_eq!(
             differences.facts,
             ["name 'b', not 'a'", "without the extensions x"]
         );
-        let more = compare(&device(64, "a", "x"), &device(64, "a", "x y"));
+        let more = compare(&device(64, "a", "x"), &device(64, "a", "x y"), ALL);
         assert_eq!(more, Differences::default());
+    }
+
+    #[test]
+    fn facts_that_were_not_read_do_not_count() {
+        let (from, to) = (device(64, "a", "x y"), device(64, "b", "y z"));
+        assert_eq!(compare(&from, &to, 0), Differences::default());
+        let named = compare(&from, &to, fact(DEVICE_NAME));
+        assert_eq!(named.facts, ["name 'b', not 'a'"]);
+        let other = device(32, "a", "x");
+        assert_eq!(compare(&from, &other, 0).forbidding.len(), 1);
+    }
+
+    #[test]
+    fn each_compared_fact_is_one_that_programs_report() {
+        assert!(FACTS.iter().all(|(param, ..)| fact(*param) != 0));
     }
 }

@@ -1,11 +1,15 @@
-//! The reports of executors about their sessions.
+//! The reports of executors about their sessions, and the facts that the programs of sessions have
+//! read about their devices. The process that has a session keeps its facts: an executor, a keeper
+//! or a forwarder, which outlives the manager.
 
-use super::{Moves, EARLIER_RELEASE};
-use crate::node::Node;
+use super::{compatibility, Error, Moves, EARLIER_RELEASE};
+use crate::node::{Device, Node, SessionRecord};
 use baltra_ring::Locked;
 use baltra_wire::executor::{SessionFacts, ToExecutor};
+use baltra_wire::{facts, DeviceDescription};
 use std::collections::{HashMap, HashSet};
 use std::sync::mpsc::{channel, RecvTimeoutError, Sender};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 /// Executors describe their sessions within this.
@@ -120,5 +124,111 @@ impl Node {
             self.moves.described.locked().remove(&call);
         }
         all
+    }
+}
+
+/// An executor answers within this, or its program counts as having read all facts.
+const ANSWER_MAX: Duration = Duration::from_secs(5);
+
+/// The executor that is to answer, and the way of its answer.
+type Request = (u64, Sender<Option<u64>>);
+
+/// FactRequests without an answer.
+#[derive(Default)]
+pub(super) struct FactRequests(Mutex<HashMap<u64, Request>>);
+
+impl FactRequests {
+    /// An executor has ended.
+    pub fn forget(&self, executor: u64) {
+        self.0.locked().retain(|_, (own, _)| *own != executor);
+    }
+}
+
+impl Moves {
+    /// An executor reports the facts that the program of one of its sessions has read.
+    pub fn facts_read(&self, executor: u64, call: u64, facts: Option<u64>) {
+        let mut requests = self.facts.0.locked();
+        if requests.get(&call).is_some_and(|(own, _)| *own == executor) {
+            if let Some((_, sender)) = requests.remove(&call) {
+                // Nobody may wait any more.
+                let _ = sender.send(facts);
+            }
+        }
+    }
+}
+
+impl Node {
+    /// The facts that a session's program has read. A program whose library or executor does not
+    /// report them counts as having read all.
+    fn facts_read(&self, session: u64, record: &SessionRecord) -> u64 {
+        let device = self.device(&record.device);
+        let process = device.and_then(|d| d.pool.with(record.executor, |e| e.process.clone()));
+        let Some(process) = process.filter(|process| process.is_current()) else {
+            return facts::ALL;
+        };
+        let call = self.next_number();
+        let (sender, answer) = channel();
+        let own = (record.executor, sender);
+        self.moves.facts.0.locked().insert(call, own);
+        let sent = process.send(&ToExecutor::AskFacts { call, session }, &[]);
+        let answer = match sent {
+            Ok(()) => answer.recv_timeout(ANSWER_MAX).ok().flatten(),
+            Err(_) => None,
+        };
+        self.moves.facts.0.locked().remove(&call);
+        answer.unwrap_or(facts::ALL)
+    }
+
+    /// Whether a session's program can use another device, or the same one with another driver.
+    pub(super) fn compare(
+        &self,
+        session: u64,
+        record: &SessionRecord,
+        (source, target): (&Device, &Device),
+        force: bool,
+    ) -> Result<(), Error> {
+        let to = (target.name(), target.description.get());
+        self.compare_with(session, record, source, to, force)
+    }
+
+    /// As [`Node::compare`], with the name and the description of the target.
+    pub(super) fn compare_with(
+        &self,
+        session: u64,
+        record: &SessionRecord,
+        source: &Device,
+        (device, to): (&str, Option<Arc<DeviceDescription>>),
+        force: bool,
+    ) -> Result<(), Error> {
+        let device = device.to_owned();
+        let from = record.description.clone();
+        let from = from.or_else(|| source.description.get());
+        let (Some(from), Some(to)) = (from, to) else {
+            return Err(Error::Refused {
+                session,
+                device,
+                why: "the device's driver has not been loaded yet".into(),
+            });
+        };
+        let mut differences = compatibility::compare(&from, &to, facts::ALL);
+        if !differences.forbidding.is_empty() {
+            return Err(Error::Refused {
+                session,
+                device,
+                why: differences.forbidding.join("; "),
+            });
+        }
+        if !force && !differences.facts.is_empty() {
+            let read = self.facts_read(session, record);
+            differences = compatibility::compare(&from, &to, read);
+        }
+        if !force && !differences.facts.is_empty() {
+            return Err(Error::Facts {
+                session,
+                device,
+                facts: differences.facts.join("; "),
+            });
+        }
+        Ok(())
     }
 }

@@ -2,7 +2,7 @@
 //! where its program runs ([`baltra_session::forwarder`]); there a relay receives it.
 
 use super::WAIT_MAX;
-use super::{cannot, compare_with, Error, Moved, Moves, Order, Reserved, EARLIER_RELEASE};
+use super::{cannot, Error, Moved, Moves, Order, Reserved, EARLIER_RELEASE};
 use crate::accept::Door;
 use crate::executors::{ExecutorAssignment, Process};
 use crate::node::{Device, Node};
@@ -115,7 +115,7 @@ impl Node {
         let found = found.and_then(|description| {
             let description = Arc::new(description);
             let target = (name.as_str(), Some(description.clone()));
-            compare_with(session, &record, &source, target, force)?;
+            self.compare_with(session, &record, &source, target, force)?;
             Ok(Found {
                 name: name.clone(),
                 description,

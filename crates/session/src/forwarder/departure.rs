@@ -2,6 +2,7 @@
 //! for what stays with the program.
 
 use super::Target;
+use crate::client::FACTS;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use crate::tcp::tunnel::{Deferred, Descriptors, Taken, TakenArena, TakenQueue, Tunnel};
@@ -11,6 +12,7 @@ use baltra_channel::Channel;
 use baltra_ring::lease::monotonic_ns;
 use baltra_ring::{Memory, Segment};
 use baltra_wire::executor::SessionStart;
+use baltra_wire::facts::FactsRead;
 use baltra_wire::moves::{Plan, QueueState, State, Step, ToSource, ToTarget};
 use baltra_wire::transit::{FromSource, FromTarget, Rest};
 use baltra_wire::{decode, Command, Control, Hello, Id, Operation, Payload, Waits};
@@ -142,7 +144,7 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         pending: VecDeque::new(),
         touched: HashSet::new(),
     };
-    let mirror = plan.mirror;
+    let (mirror, facts) = (plan.mirror, FactsRead::new(plan.facts));
     sender.way.send(&FromSource::Plan(plan))?;
     sender.way.prepared()?;
     let (state, bytes) = sender.send_rest()?;
@@ -159,7 +161,11 @@ fn receive_all(source: &Channel, target: &Target) -> Result<Built, String> {
         pending,
     };
     Ok(Built {
-        taken: taken((state, mirror), arenas, descriptors)?,
+        taken: Taken {
+            facts,
+            passes_facts: target.version >= FACTS,
+            ..taken((state, mirror), arenas, descriptors)?
+        },
         stopped_ns,
         bytes,
         stopped_objects: touched.len() as u64,
@@ -341,6 +347,8 @@ fn taken(
         releases,
         watched: state.watched,
         mirror,
+        facts: FactsRead::default(),
+        passes_facts: true,
         descriptors,
     })
 }

@@ -28,6 +28,7 @@ use crate::client::{Peer, Shared};
 use baltra_ring::{
     EventWriter, Locked, Memory, Producer, Progress, Range, Segment, Unpoisoned, Waiting,
 };
+use baltra_wire::facts::FactsRead;
 use baltra_wire::opencl::DEVICE_NOT_AVAILABLE;
 use baltra_wire::{encode, Completion, Event, Hello, Id, Notice, Payload, Version};
 use channel::Channel;
@@ -153,6 +154,9 @@ struct Inner {
     /// Whether the library is a relay, which also gets the ends of commands as notices
     /// ([`baltra_wire::SessionFlags::mirror`]).
     mirror: bool,
+    /// The facts that the program has read, and whether the peer receives reports of them.
+    facts: FactsRead,
+    passes_facts: bool,
     /// The program has closed the socket, and the library has been notified.
     socket_lost: AtomicBool,
     end: Mutex<End>,
@@ -243,6 +247,8 @@ impl Inner {
             is_silent: false.into(),
             is_retired: false.into(),
             mirror: false,
+            facts: FactsRead::default(),
+            passes_facts: true,
             socket_lost: false.into(),
             end: Mutex::default(),
             failure: Mutex::default(),

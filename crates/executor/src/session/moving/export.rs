@@ -43,6 +43,7 @@ impl Session {
         let mut plan = Plan {
             host_buffers: self.host_buffers.load(Ordering::Relaxed),
             mirror: self.start.flags.mirror,
+            facts: self.facts_read.get(),
             ..Plan::default()
         };
         for own in self.steps(&[])? {

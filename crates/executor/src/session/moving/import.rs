@@ -103,6 +103,7 @@ impl Importer {
         self.session
             .host_buffers
             .store(plan.host_buffers, Ordering::Relaxed);
+        self.session.facts_read.set(plan.facts);
         for step in &plan.steps {
             self.apply(step)?;
         }

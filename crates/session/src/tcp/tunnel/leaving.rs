@@ -253,6 +253,8 @@ mod tests {
                 releases: Vec::new(),
                 watched: Vec::new(),
                 mirror: false,
+                facts: Default::default(),
+                passes_facts: true,
                 descriptors,
             };
             let dialer = Dialer {

@@ -247,6 +247,12 @@ impl Pump {
                 ))
             }
             Control::Watch(event) => inner.watch(event),
+            Control::FactsRead(facts) => {
+                inner.facts.add(facts);
+                if !inner.passes_facts {
+                    return Ok(());
+                }
+            }
             Control::Call { call, request } if inner.mirror && call & relays::OWN_CALL != 0 => {
                 let call = relays::sent(call);
                 self.scratch.clear();

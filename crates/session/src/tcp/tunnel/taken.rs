@@ -7,6 +7,7 @@ use crate::fd::recv_with_fds;
 use crate::tcp::dial::Dialer;
 use crate::tcp::stream::Stream;
 use baltra_ring::{Locked, Memory, Position, Producer, Segment, Spin, Waiting, Waker};
+use baltra_wire::facts::FactsRead;
 use baltra_wire::moves::ArenaState;
 use baltra_wire::{Event, Hello, Id, Payload};
 use rustix::event::{poll, PollFd, PollFlags, Timespec};
@@ -74,6 +75,10 @@ pub(crate) struct Taken {
     pub watched: Vec<Event>,
     /// Whether the library is a relay.
     pub mirror: bool,
+    /// The facts that the program has read so far.
+    pub facts: FactsRead,
+    /// Whether the other node receives reports of them.
+    pub passes_facts: bool,
     pub descriptors: Descriptors,
 }
 
@@ -162,6 +167,8 @@ impl Tunnel {
         let none = Pump::new(segment)?;
         let mut inner = Inner::new(dialer, hello, stream, segment, (notices, none))?;
         inner.mirror = taken.mirror;
+        inner.facts.set(taken.facts.get());
+        inner.passes_facts = taken.passes_facts;
         let arenas = taken.arenas.iter();
         *inner.arenas.locked() = arenas.map(|(id, own)| (*id, own.memory.clone())).collect();
         inner.events.locked().watched = taken.watched.drain(..).collect();
@@ -181,6 +188,11 @@ impl Tunnel {
     /// Number of its command queues.
     pub fn queues(&self) -> usize {
         self.0.channels.locked().len()
+    }
+
+    /// The facts that the program has read, if it has reported them.
+    pub fn facts_read(&self) -> Option<u64> {
+        self.0.facts.get()
     }
 
     /// Why the session was lost, if it was.
