@@ -410,6 +410,10 @@ pub struct Run {
     /// Restart the program when it fails
     #[arg(long)]
     pub restart: bool,
+    /// Policy for leaving a device, with a query: live (the program's sessions move while it runs,
+    /// if they can) or restart (with --restart) [default: 'registry.move_policy' of the registry]
+    #[arg(long = "move", value_name = "HOW", value_parser = ["live", "restart"])]
+    pub move_policy: Option<String>,
     /// A key of the daemon's configuration, with --standalone; may be repeated
     #[arg(long, value_name = "SECTION.KEY=VALUE", requires = "standalone")]
     pub set: Vec<String>,

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 pub use baltra_api::annotations::PREFIX;
 
-const OURS: [&str; 12] = [
+const OURS: [&str; 13] = [
     "device",
     "vendor",
     "platform",
@@ -23,6 +23,7 @@ const OURS: [&str; 12] = [
     "limit",
     "memory",
     "containers",
+    "move",
 ];
 /// Annotations that only the webhook may write.
 const WRITTEN: [&str; 2] = ["allocated", "application"];
@@ -44,6 +45,8 @@ pub struct DeviceRequest {
     pub memory_bytes: Option<u64>,
     /// The containers with access to the device; empty: all.
     pub containers: Vec<String>,
+    /// Policy for leaving a device, `live` or `restart`; empty: the registry's setting.
+    pub move_policy: String,
 }
 
 /// Device time, percent.
@@ -175,6 +178,10 @@ fn take(
             let names = value.split(',').map(|n| n.trim().to_owned());
             device_request.containers = names.filter(|n| !n.is_empty()).collect();
         }
+        "move" if ["live", "restart"].contains(&value) => {
+            device_request.move_policy = value.to_owned();
+        }
+        "move" => return Err(wrong("it must be live or restart")),
         _ => return Err(Error::Unknown(name.to_owned())),
     }
     Ok(())
@@ -261,6 +268,7 @@ mod tests {
             (vec![("baltra.io/share", "x")], "1 to 100"),
             (vec![("baltra.io/memory", "much")], "2Gi"),
             (vec![("baltra.io/memory", "0")], "2Gi"),
+            (vec![("baltra.io/move", "sometimes")], "live or restart"),
             (
                 vec![("baltra.io/share", "40"), ("baltra.io/limit", "30")],
                 "below the Pod's requested share",
@@ -282,6 +290,15 @@ mod tests {
             let error = parsed(&pairs).unwrap_err().to_string();
             assert!(error.contains(word), "{pairs:?}: {error}");
         }
+    }
+
+    #[test]
+    fn the_policy_for_leaving_a_device_is_part_of_the_request() {
+        let of = |text| parsed(&[("baltra.io/move", text)]).unwrap().unwrap();
+        assert_eq!(of("restart").move_policy, "restart");
+        assert_eq!(of(" live ").move_policy, "live");
+        let none = parsed(&[("baltra.io/count", "1")]).unwrap().unwrap();
+        assert_eq!(none.move_policy, "");
     }
 
     #[test]

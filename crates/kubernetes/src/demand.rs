@@ -168,6 +168,7 @@ pub fn request(
         memory_bytes: wanted.memory_bytes.unwrap_or(0),
         preemptible: false,
         stored: false,
+        move_policy: wanted.move_policy.clone(),
     })
 }
 

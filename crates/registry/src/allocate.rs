@@ -34,7 +34,7 @@ mod scan;
 mod tests;
 
 pub use index::Index;
-pub use plan::{evacuate, plan, Move, Plan, Stranded};
+pub use plan::{evacuate, evacuate_near, plan, Move, Plan, Stranded};
 pub use refusal::{Reason, Refusal, Rejection};
 pub use scan::allocate;
 

@@ -4,7 +4,8 @@ use crate::allocate::{Placement, Reason, Refusal, Rejection, Request};
 use crate::check;
 use crate::counters::RefusalLabels;
 use crate::failure::Failure;
-use crate::model::DeviceId;
+use crate::model::{DeviceId, MovePolicy};
+use crate::movable::{self, is_draining};
 use crate::records::{AcceleratorRecord, AssignmentRecord, Change, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{accelerator_name, device_id, placed, State};
@@ -171,8 +172,22 @@ fn checked_request(
         memory_bytes: request.memory_bytes,
         preemptible: request.preemptible,
         stored: request.stored,
+        move_policy: move_policy(&request.move_policy)?,
         ..InstanceRecord::default()
     })
+}
+
+/// The policy in a request; `None`: the registry's.
+fn move_policy(text: &str) -> Result<Option<MovePolicy>, Status> {
+    match text {
+        "" => Ok(None),
+        "live" => Ok(Some(MovePolicy::Live)),
+        "restart" => Ok(Some(MovePolicy::Restart)),
+        other => Err(Failure::InvalidArgument.status(format!(
+            "invalid move policy '{}': use live or restart",
+            check::shown(other)
+        ))),
+    }
 }
 
 fn is_same_demand(a: &InstanceRecord, b: &InstanceRecord) -> bool {
@@ -451,8 +466,12 @@ pub(crate) fn renew(
     let steady = {
         let mut state = registry.live();
         let instance = state.image().instances.get(name).ok_or_else(unknown)?;
-        let steady = !needs_other_devices(&state, instance, &request.except)
-            && request.lease_s.is_none_or(|s| s == instance.lease_s);
+        let same_lease = request.lease_s.is_none_or(|s| s == instance.lease_s);
+        let needs_others = needs_other_devices(&state, instance, &request.except);
+        let is_excepted = is_excepted(instance, &request.except);
+        // While its sessions move, it keeps the device that they leave.
+        let keeps = needs_others && !is_excepted && movable::keeps(&mut state, name);
+        let steady = (!needs_others || keeps) && same_lease;
         state.renewed(name);
         steady
     };
@@ -460,7 +479,12 @@ pub(crate) fn renew(
         let replaced = registry.change(
             |state| {
                 let instance = state.image().instances.get(name).ok_or_else(unknown)?;
-                let (mut changes, ()) = replace(state, instance, &request.except)?;
+                let keeps = movable::is_moving(state, name);
+                let (mut changes, ()) = if keeps && !is_excepted(instance, &request.except) {
+                    (Vec::new(), ())
+                } else {
+                    replace(state, instance, &request.except)?
+                };
                 if let Some(lease_s) = request.lease_s {
                     lease(&mut changes, instance, lease_s);
                 }
@@ -496,19 +520,21 @@ fn lease(changes: &mut Vec<Change>, instance: &InstanceRecord, lease_s: u32) {
     }
 }
 
-fn is_draining(state: &State, a: &AssignmentRecord) -> bool {
-    let device = state.device(&device_id(&a.node, &a.device));
-    device.is_some_and(|(_, _, d)| d.draining)
+/// Whether an instance has a device that it cannot use.
+fn is_excepted(instance: &InstanceRecord, except: &[String]) -> bool {
+    let mut devices = instance.devices.iter();
+    devices.any(|a| except.contains(&device_id(&a.node, &a.device)))
 }
 
 fn needs_other_devices(state: &State, instance: &InstanceRecord, except: &[String]) -> bool {
     let mut devices = instance.devices.iter();
     instance.devices.is_empty()
-        || devices.any(|a| except.contains(&device_id(&a.node, &a.device)) || is_draining(state, a))
+        || is_excepted(instance, except)
+        || devices.any(|a| is_draining(state, a))
 }
 
 /// Replaces the devices that an instance cannot keep.
-fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decided<()> {
+pub(crate) fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decided<()> {
     let keep = |a: &&AssignmentRecord| {
         !except.contains(&device_id(&a.node, &a.device)) && !is_draining(state, a)
     };

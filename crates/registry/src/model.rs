@@ -187,6 +187,17 @@ impl query::Device for Device {
     }
 }
 
+/// Policy for the programs of an instance that has to leave a device.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MovePolicy {
+    /// Their sessions move while they run. If one cannot, they are started again.
+    #[default]
+    Live,
+    /// They are started again on another device.
+    Restart,
+}
+
 /// The places where an instance's devices may be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]

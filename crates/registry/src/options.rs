@@ -1,7 +1,7 @@
 //! `[registry]`: the registry's configuration, validated before any port opens.
 
 use crate::allocate::{Bound, Policy};
-use crate::model::{Locality, OCCUPATION, UTILIZATION};
+use crate::model::{Locality, MovePolicy, OCCUPATION, UTILIZATION};
 use crate::signals::Targets;
 use baltra_api::valid_name;
 use serde::{Deserialize, Serialize};
@@ -51,6 +51,9 @@ pub struct Options {
     /// Allowed nodes for the devices of an instance with a known node: `any`, `prefer` (its own
     /// node, if that matches the accelerator as well) or `require`.
     pub locality: Locality,
+    /// Policy for programs that have to leave a device: `live` (their sessions move while they run,
+    /// and they are started again if one cannot), or `restart`. Instances may have their own.
+    pub move_policy: MovePolicy,
     /// A Prometheus server's URL (`http://host:port`); empty: use the load in heartbeats.
     pub prometheus: String,
     /// Interval of queries to it.
@@ -82,6 +85,7 @@ impl Default for Options {
             filters: Vec::new(),
             order: Policy::default().order,
             locality: Locality::Any,
+            move_policy: MovePolicy::Live,
             prometheus: String::new(),
             prometheus_interval_s: 5.0,
             queries: default_queries(),

@@ -4,17 +4,20 @@
 //! The flow of BlastFunction's section 4.4.2: before a manager loads an accelerator, it requests
 //! permission. The registry checks that the device is allocated to the requesting instance, moves
 //! instances that no longer match to other devices, and permits the load. If the load fails, moved
-//! instances stay at their new devices, and the region counts as blank.
+//! instances stay at their new devices, and the region counts as blank. A device that is
+//! reconfigured holds one image at a time, so that no session of it can move live.
 
-use crate::allocate::{evacuate, plan, Plan};
+use crate::allocate::{plan, Plan};
 use crate::check;
 use crate::counters::ReconfigurationLabels;
 use crate::failure::Failure;
 use crate::instances::{assignment, assignments, Nodes};
 use crate::model::Accelerator;
+use crate::movable;
 use crate::nodes::authentic;
-use crate::records::{Change, DeviceRecord, InstanceRecord, NodeRecord};
+use crate::records::{AssignmentRecord, Change, DeviceRecord, InstanceRecord, NodeRecord};
 use crate::registry::Registry;
+use crate::relocate;
 use crate::state::{device_id, State};
 use baltra_api::query::Field;
 use baltra_api::registry as proto;
@@ -381,14 +384,41 @@ pub(crate) fn cordon(registry: &Registry, device: &str, on: bool) -> Result<(), 
     Ok(())
 }
 
-/// Cordons a device and moves its instances. Those without another device keep it and retry at each
+/// The device to which the sessions of an instance are to move.
+fn planned(state: &State, instance: &str, from: &str, to: &str) -> proto::Migration {
+    let before = state.image().instances.get(instance);
+    let before = before.into_iter().flat_map(|i| &i.devices);
+    let mut devices: Vec<AssignmentRecord> = before
+        .filter(|a| device_id(&a.node, &a.device) != from)
+        .cloned()
+        .collect();
+    if let Some((node, device)) = to.split_once('/') {
+        devices.push(AssignmentRecord {
+            node: node.to_owned(),
+            device: device.to_owned(),
+            region: 0,
+            live: true,
+        });
+    }
+    proto::Migration {
+        instance: instance.to_owned(),
+        devices: assignments(state, &devices),
+        reason: String::new(),
+    }
+}
+
+/// Cordons a device and moves its instances: by live moves of their sessions if their policy allows
+/// it and they can move, otherwise at once. Those without another device keep it and retry at each
 /// renewal.
 pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainReply, Status> {
     let reply = registry.change(
         |state| {
             let (mut nodes, id) = (Nodes::new(state), find_device(state, device)?);
             let mut reply = proto::DrainReply::default();
-            let moved = evacuate(state.index(), device);
+            let (live, moved) = movable::leave(state, device);
+            for (instance, to) in &live {
+                reply.migrations.push(planned(state, instance, device, to));
+            }
             let changes = carry_out(
                 state,
                 &moved,
@@ -403,10 +433,19 @@ pub(crate) fn drain(registry: &Registry, device: &str) -> Result<proto::DrainRep
                 marked.draining = true;
             }
             let changes = changes.into_iter().chain(nodes.changes());
-            Ok((changes.collect(), reply))
+            Ok((changes.collect(), (reply, live)))
         },
         |_| {},
     )?;
+    let (reply, live) = reply;
+    {
+        let mut state = registry.live();
+        let now = state.now();
+        for (instance, to) in &live {
+            state.relocations_mut().begin(instance, device, to, now);
+        }
+    }
+    relocate::step(registry);
     let moved = reply.migrations.iter().filter(|m| m.reason.is_empty());
     registry.counters.migrations.inc_by(moved.count() as u64);
     tracing::info!(device, instances = reply.migrations.len(), "draining");

@@ -1,5 +1,6 @@
 //! The store's records: state that must survive a restart, without what heartbeats report.
 
+use crate::model::MovePolicy;
 use baltra_api::query::{Query, QueryError};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::collections::BTreeMap;
@@ -166,6 +167,8 @@ pub struct InstanceRecord {
     pub preemptible: bool,
     /// Whether the accelerator must be in the store of its device's node.
     pub stored: bool,
+    /// Policy for programs that have to leave a device; `None`: the registry's setting.
+    pub move_policy: Option<MovePolicy>,
     /// Its devices in the allocator's order.
     pub devices: Vec<AssignmentRecord>,
     /// Why it currently has no devices.

@@ -57,6 +57,7 @@ impl Registry {
             lease: options.lease(),
             grace: Duration::from_secs_f64(options.grace_s),
             forget: Duration::from_secs_f64(options.forget_s),
+            move_policy: options.move_policy,
         };
         Ok(Registry {
             counters: Counters::default(),

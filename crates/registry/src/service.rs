@@ -7,6 +7,7 @@ use crate::metrics;
 use crate::options::Options;
 use crate::prometheus::Prometheus;
 use crate::registry::Registry;
+use crate::relocate;
 use anyhow::{Context, Result};
 use std::future::Future;
 use std::net::{SocketAddr, TcpListener};
@@ -252,7 +253,7 @@ async fn ended(mut stopped: watch::Receiver<bool>) {
     let _ = stopped.wait_for(|stop| *stop).await;
 }
 
-/// Removes expired leases, periodically.
+/// Removes expired leases and continues live moves, periodically.
 async fn rounds(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
     let mut tick = tokio::time::interval(registry.options.heartbeat());
     tick.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
@@ -264,7 +265,11 @@ async fn rounds(registry: Arc<Registry>, stopped: watch::Receiver<bool>) {
             () = &mut end => return,
         }
         let registry = registry.clone();
-        let _ = tokio::task::spawn_blocking(move || registry.sweep()).await;
+        let _ = tokio::task::spawn_blocking(move || {
+            registry.sweep();
+            relocate::step(&registry);
+        })
+        .await;
     }
 }
 

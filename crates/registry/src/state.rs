@@ -4,15 +4,17 @@
 //! Every change also updates the allocator's [`Index`].
 
 mod live;
+mod relocations;
 #[cfg(test)]
 mod tests;
 
 pub use live::{accelerator_name, is_same, settled, LiveDevice, LiveNode, Phase};
+pub use relocations::{Relocation, Relocations};
 
 use crate::allocate::{Index, Policy};
 use crate::clock::LeaseClock;
 use crate::failure::Failure;
-use crate::model::{self, DeviceId, DeviceState, Locality, UTILIZATION};
+use crate::model::{self, DeviceId, DeviceState, Locality, MovePolicy, UTILIZATION};
 use crate::options::QUEUE_WAIT_MS;
 use crate::prometheus::{Named, Values};
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
@@ -40,6 +42,8 @@ pub struct State {
     pools: BTreeMap<String, Query>,
     /// By metric: the time of the query, and its values.
     external: BTreeMap<String, (Duration, Values)>,
+    /// Instances whose sessions move.
+    relocations: Relocations,
     clock: LeaseClock,
     terms: Terms,
 }
@@ -57,6 +61,8 @@ pub struct Terms {
     pub grace: Duration,
     /// A node without heartbeats for this long is removed.
     pub forget: Duration,
+    /// Policy for the programs of instances that have to leave a device.
+    pub move_policy: MovePolicy,
 }
 
 impl fmt::Debug for State {
@@ -94,6 +100,7 @@ impl State {
             index: Index::new(model::Snapshot::default(), terms.policy.clone()),
             pools: BTreeMap::new(),
             external: BTreeMap::new(),
+            relocations: Relocations::default(),
             clock,
             terms,
         };
@@ -225,6 +232,21 @@ impl State {
     pub fn holders(&self, id: &str) -> impl Iterator<Item = &String> {
         let device = self.index.snapshot().devices.get(id);
         device.into_iter().flat_map(|d| &d.instances)
+    }
+
+    /// Policy for the programs of instances that have none of their own.
+    pub(crate) fn move_policy(&self) -> MovePolicy {
+        self.terms.move_policy
+    }
+
+    /// The instances whose sessions move.
+    pub(crate) fn relocations(&self) -> &Relocations {
+        &self.relocations
+    }
+
+    /// For changes, which are not stored.
+    pub(crate) fn relocations_mut(&mut self) -> &mut Relocations {
+        &mut self.relocations
     }
 
     /// Advances the lease clock.

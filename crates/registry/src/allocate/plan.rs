@@ -67,6 +67,14 @@ pub fn plan(index: &Index, device: &str, region: usize, accelerator: &Accelerato
     })
 }
 
+/// As [`evacuate`]; the instances `near` get another device of the device's node, if one fits them.
+pub fn evacuate_near(index: &Index, device: &str, near: impl Fn(&InstanceId) -> bool) -> Plan {
+    match index.snapshot().devices.get(device) {
+        Some(device) => leave_near(index, device, |_| false, near),
+        None => Plan::default(),
+    }
+}
+
 /// Plans the moves when all instances must leave a device.
 pub fn evacuate(index: &Index, device: &str) -> Plan {
     match index.snapshot().devices.get(device) {
@@ -76,6 +84,15 @@ pub fn evacuate(index: &Index, device: &str) -> Plan {
 }
 
 fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> Plan {
+    leave_near(index, device, stays, |_| false)
+}
+
+fn leave_near(
+    index: &Index,
+    device: &Device,
+    stays: impl Fn(&Function) -> bool,
+    near: impl Fn(&InstanceId) -> bool,
+) -> Plan {
     let snapshot = index.snapshot();
     let mut plan = Plan::default();
     let mut moved = Moved {
@@ -99,7 +116,8 @@ fn leave(index: &Index, device: &Device, stays: impl Fn(&Function) -> bool) -> P
         if stays(function) {
             continue;
         }
-        let to = moved.place(function, instance);
+        let node = near(id).then_some(device.node.as_str());
+        let to = moved.place(function, instance, node);
         if to.is_none() && !(function.pooled && instance.devices.len() > 1) {
             let query = &function.query;
             let mut reason = format!(
@@ -130,9 +148,18 @@ struct Moved<'a> {
 }
 
 impl Moved<'_> {
-    fn place(&mut self, function: &Function, instance: &Instance) -> Option<Placement> {
+    /// A device for an instance, on `node` if one of that node fits.
+    fn place(
+        &mut self,
+        function: &Function,
+        instance: &Instance,
+        node: Option<&str>,
+    ) -> Option<Placement> {
         let policy = self.index.policy();
         let mut request = Request::instance(function, instance);
+        if node.is_some() && request.locality != Locality::Require {
+            (request.node, request.locality) = (node, Locality::Prefer);
+        }
         let (own, near) = (request.node, request.locality == Locality::Prefer);
         // Exclude the devices that it already has.
         request.except = &instance.devices;

@@ -13,6 +13,7 @@ fn fresh(image: Image) -> State {
         lease: second,
         grace: second,
         forget: 100 * second,
+        move_policy: Default::default(),
     };
     State::new(image, LeaseClock::new(Duration::ZERO, second), terms)
 }

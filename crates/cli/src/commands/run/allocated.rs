@@ -43,6 +43,7 @@ pub fn run(args: &Run, query: &str, vendors: &Path, paths: &PathOptions) -> Resu
             .to_string_lossy()
             .into_owned(),
         lease_s: Some(LEASE_S),
+        move_policy: args.move_policy.clone().unwrap_or_default(),
         ..AllocateRequest::default()
     };
     registry.run(async {
