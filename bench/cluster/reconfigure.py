@@ -4,7 +4,8 @@ loads of images take, the longest call, the time of a reconfiguration under load
 loads of five functions on three such devices.
 
 usage: bench/cluster/reconfigure.py [--parts demand,load,thesis] [--quick] [--seconds 20]
-       [--load-ms 30] [--uses sobel,matmul,cnn] [--note TEXT] [--label NAME]
+       [--load-ms 30] [--turns automatic,fixed,tuned] [--uses sobel,matmul,cnn] [--note TEXT]
+       [--label NAME]
 
 Needs `make build` and a C compiler. The devices are PoCL with a driver whose loads take --load-ms,
 a stand-in for an FPGA's; in the part `thesis` every task also takes at least the thesis's time.
@@ -40,6 +41,8 @@ DRIVER = ROOT / "crates/tests/programs/slow_driver.c"
 ACCELERATORS = 12
 DEVICES = 3
 TURN_MS = 400
+# The shortest automatic turn.
+AUTOMATIC_MS = 1000
 # In the part `load`: longer than a function needs from its load to its first call, since a turn that
 # ends before that only costs another load.
 LOAD_TURN_MS = 10
@@ -218,41 +221,63 @@ def adders(running, count):
         Caller(running.gateway, number).call()
 
 
+def turns(options):
+    """The settings of turns by name: the policy's, those of a fixed length without a least time,
+    and those that an operator has set for the loads."""
+    turn_min_ms = TURN_MIN_LOADS * options.load_ms
+    tuned_ms = max(TURN_MS, turn_min_ms)
+    images = ACCELERATORS // DEVICES
+    return {
+        "automatic": {"turn_wait_ms": images * max(AUTOMATIC_MS, turn_min_ms)},
+        "fixed": {"turn_ms": AUTOMATIC_MS, "turn_wait_ms": images * AUTOMATIC_MS},
+        "tuned": {
+            "turn_ms": tuned_ms,
+            "turn_min_ms": turn_min_ms,
+            "turn_wait_ms": images * tuned_ms,
+        },
+    }
+
+
 def demand(driver, options):
     """Twelve accelerators on three devices, with uniform demand."""
-    turn_min_ms = TURN_MIN_LOADS * options.load_ms
-    images = ACCELERATORS // DEVICES
-    wait_ms = images * max(TURN_MS, turn_min_ms)
-    bound = (wait_ms + images * options.load_ms) / 1e3
     lines = [
         f"## {ACCELERATORS} accelerators on {DEVICES} devices, uniform demand",
         "",
-        f"`turn_ms` {max(TURN_MS, turn_min_ms)}, `turn_min_ms` {turn_min_ms}, `turn_wait_ms` "
-        f"{wait_ms}; one call at a time for each function.",
+        "One call at a time for each function. The bound of the longest call is `turn_wait_ms` and "
+        "the loads of the images of a device.",
         "",
-        "| demand | calls | loads | time not reconfiguring, asked >= 90 % | | longest call, stated "
-        f"bound {bound:.2f} s | |",
-        "|---|--:|--:|--:|---|--:|---|",
+        "| turns | demand | calls | loads | time not reconfiguring, asked >= 90 % | | median call "
+        "| longest call | bound | |",
+        "|---|---|--:|--:|--:|---|--:|--:|--:|---|",
     ]
-    settings = {"turn_ms": max(TURN_MS, turn_min_ms), "turn_min_ms": turn_min_ms}
-    with host(driver, **settings, turn_wait_ms=wait_ms) as running:
-        adders(running, ACCELERATORS)
-        for name, pause in (("steady", 0), ("sparse, a pause of 0.2 s after each call", 0.2)):
-            loads, loading, begun = (
-                running.reconfigurations(),
-                running.loading_seconds(),
-                time.monotonic(),
-            )
-            times = drive(running.gateway, range(1, ACCELERATORS + 1), options.seconds, pause)
-            elapsed = time.monotonic() - begun
-            share = 1 - (running.loading_seconds() - loading) / (elapsed * DEVICES)
-            lines.append(
-                f"| {name} | {len(times)} | {running.reconfigurations() - loads} | "
-                f"{100 * share:.1f} % | {verdict(share >= 0.9)} | {max(times):.2f} s | "
-                f"{verdict(max(times) <= bound)} |"
-            )
-            say(lines[-1])
-    return [*lines, ""]
+    for name in options.turns:
+        settings = turns(options)[name]
+        loads_ms = ACCELERATORS // DEVICES * options.load_ms
+        bound = (settings["turn_wait_ms"] + loads_ms) / 1e3
+        with host(driver, **settings) as running:
+            adders(running, ACCELERATORS)
+            for kind, pause in (("steady", 0), ("sparse, a pause of 0.2 s after each call", 0.2)):
+                lines.append(demand_row(running, options, f"{name} | {kind}", pause, bound))
+    shown = [f"{name}: `{json.dumps(turns(options)[name])}`" for name in options.turns]
+    return [*lines, "", "Options of the devices: " + "; ".join(shown) + ".", ""]
+
+
+def demand_row(running, options, name, pause, bound):
+    loads, loading, begun = (
+        running.reconfigurations(),
+        running.loading_seconds(),
+        time.monotonic(),
+    )
+    times = drive(running.gateway, range(1, ACCELERATORS + 1), options.seconds, pause)
+    elapsed = time.monotonic() - begun
+    share = 1 - (running.loading_seconds() - loading) / (elapsed * DEVICES)
+    line = (
+        f"| {name} | {len(times)} | {running.reconfigurations() - loads} | "
+        f"{100 * share:.1f} % | {verdict(share >= 0.9)} | {statistics.median(times):.2f} s | "
+        f"{max(times):.2f} s | {bound:.2f} s | {verdict(max(times) <= bound)} |"
+    )
+    say(line)
+    return line
 
 
 def load(driver, options):
@@ -415,6 +440,9 @@ def main():
     parser.add_argument("--quick", action="store_true", help="checks that everything runs")
     parser.add_argument("--seconds", type=float, default=20, help="of each row (default 20)")
     parser.add_argument("--load-ms", type=int, default=30, help="of an image (default 30)")
+    parser.add_argument(
+        "--turns", type=lambda t: t.split(","), default=["automatic", "tuned"], help="of `demand`"
+    )
     parser.add_argument("--uses", type=lambda t: t.split(","), default=[use.name for use in USES])
     parser.add_argument("--note", default="", help="a sentence on the conditions")
     parser.add_argument("--label", default=f"vm{os.cpu_count()}", help="the machine's, in the name")
@@ -422,6 +450,8 @@ def main():
     options = parser.parse_args()
     if unknown := [part for part in options.parts if part not in PARTS]:
         parser.error(f"unknown part '{unknown[0]}' (parts: {', '.join(PARTS)})")
+    if unknown := [name for name in options.turns if name not in turns(options)]:
+        parser.error(f"unknown turns '{unknown[0]}' (turns: {', '.join(turns(options))})")
     if options.quick:
         options.seconds = 3
     name, lines = head(options)

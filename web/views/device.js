@@ -8,6 +8,15 @@ import { ImageTimeline } from '../images.js';
 import { SessionTable } from '../sessions.js';
 import * as format from '../format.js';
 
+/** The images that wait for their turn, the next one first, and for how long. */
+function waiting(images) {
+  const shown = images.map((i) => {
+    const name = i.name || i.digest.slice(0, 12);
+    return `${name} (${format.micros(1000 * i.waiting_ms)})`;
+  });
+  return `Waiting for a turn: ${shown.join(', ')}`;
+}
+
 export class DeviceView {
   constructor(look, node, name) {
     Object.assign(this, { look, node, name });
@@ -16,6 +25,7 @@ export class DeviceView {
     this.busy = new TimeChart({ label: 'Utilization', format: format.percent, max: 1 });
     this.tasks = new TimeChart({ label: 'Tasks per second', format: format.rate });
     this.regions = new Regions();
+    this.turns = h('p', { class: 'turns' });
     this.memory = new Bar('Memory used');
     this.facts = new Facts();
     this.actions = new DeviceActions(look, node, name);
@@ -33,7 +43,8 @@ export class DeviceView {
       h('div', { class: 'charts' },
         card('Utilization', this.busy.element),
         card('Tasks / s', this.tasks.element),
-        card('Regions', this.regions.element, h('h2', {}, 'Memory'), this.memory.element)),
+        card('Regions', this.regions.element, this.turns,
+          h('h2', {}, 'Memory'), this.memory.element)),
       card('Running now', this.running.element, this.idle),
       card('Sessions', this.sessions.element, this.alone),
       card('Images over time', this.images.element),
@@ -59,6 +70,8 @@ export class DeviceView {
     this.busy.update([{ name: 'utilization', values: look.device(d, 'utilization'), which: 2 }], look);
     this.tasks.update([{ name: 'tasks', values: look.device(d, 'tasks'), which: 0 }], look);
     this.regions.update(d.regions);
+    text(this.turns, waiting(d.waiting_images));
+    this.turns.hidden = d.waiting_images.length === 0;
     this.actions.update(d);
     this.idle.hidden = this.running.update([d]) > 0;
     this.alone.hidden = this.sessions.update([d]) > 0;

@@ -160,6 +160,19 @@ impl Accounts {
         });
     }
 
+    /// The tasks of all tenants on a device, and the device time that they used, nanoseconds.
+    pub fn tasks(&self, device: &str) -> (u64, u64) {
+        let books = self.books.locked();
+        let own = books.iter().filter(|((_, of), _)| of == device);
+        own.fold((0, 0), |(tasks, busy_ns), (_, account)| {
+            let used = &account.used;
+            (
+                tasks.saturating_add(used.tasks),
+                busy_ns.saturating_add(used.busy_ns),
+            )
+        })
+    }
+
     /// All accounts, ordered by name.
     pub fn lines(&self) -> Vec<Line> {
         let books = self.books.locked();

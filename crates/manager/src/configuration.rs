@@ -3,10 +3,16 @@
 //! A change pauses the device's gate until running tasks have ended, replaces the image, and
 //! resumes the gate. An image in use by another session is not replaced.
 
+mod queue;
+
+pub use queue::{ImageTicket, WaitingImage};
+
 use crate::node::Device;
-use crate::options::{turn_max, ImageKind, Waiting};
+use crate::options::ImageKind;
+use baltra_eviction::Images;
 use baltra_ring::{LeaseState, Locked, Unpoisoned};
 use baltra_wire::executor::ToExecutor;
+use queue::Queued;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::{Condvar, Mutex, MutexGuard};
@@ -115,14 +121,13 @@ pub fn decide(held: &Held, session: Option<u64>, digest: &str) -> Decision {
     }
 }
 
-/// An image that waits for its turn.
-struct Queued {
-    digest: String,
-    /// Number of sessions that wait for it.
-    sessions: usize,
-    since: Instant,
-    /// Time that loads had taken by then.
-    loads_time: Duration,
+/// The begin of the times in a device's records of its images.
+struct Epoch(Instant);
+
+impl Default for Epoch {
+    fn default() -> Epoch {
+        Epoch(Instant::now())
+    }
 }
 
 #[derive(Default)]
@@ -143,6 +148,11 @@ struct State {
     queue: VecDeque<Queued>,
     /// The image that is about to be loaded: no session joins the present one any more.
     next: Option<String>,
+    epoch: Epoch,
+    /// Measurements of the device's images.
+    images: Images,
+    /// The device's tasks, and the time that they used, that `images` has counted; `None`: none.
+    counted: Option<(u64, Duration)>,
 }
 
 impl State {
@@ -150,8 +160,12 @@ impl State {
     /// its users: their drivers may have loaded it.
     fn lose(&mut self) {
         self.held.image = None;
-        self.end_load();
+        self.end_load(false);
         self.since = None;
+    }
+
+    fn now(&self) -> Duration {
+        self.epoch.0.elapsed()
     }
 
     /// Time that loads have taken so far.
@@ -160,9 +174,17 @@ impl State {
         self.loads_time + load.map_or(Duration::ZERO, |load| load.begun.elapsed())
     }
 
-    fn end_load(&mut self) {
-        if let Some(load) = self.load.take() {
-            self.loads_time += load.begun.elapsed();
+    /// Ends the load in progress; `is_loaded`: its driver has loaded the image.
+    fn end_load(&mut self, is_loaded: bool) {
+        let Some(load) = self.load.take() else {
+            return;
+        };
+        let (took, now) = (load.begun.elapsed(), self.now());
+        self.loads_time += took;
+        if is_loaded {
+            self.images.loaded(&load.digest, took, now);
+        } else {
+            self.images.load_failed(took, now);
         }
     }
 }
@@ -201,6 +223,30 @@ impl Configuration {
         self.state().loads_time()
     }
 
+    /// Counts the device's tasks and the time that they used, totals so far, for the image that it
+    /// holds.
+    pub fn count_use(&self, tasks: u64, time: Duration) {
+        let mut state = self.state();
+        let before = state.counted.replace((tasks, time));
+        let (Some(before), Some(image)) = (before, state.held.image.clone()) else {
+            return;
+        };
+        let (tasks, time) = (
+            tasks.saturating_sub(before.0),
+            time.saturating_sub(before.1),
+        );
+        if tasks > 0 || !time.is_zero() {
+            let now = state.now();
+            state.images.used(&image, tasks, time, now);
+        }
+    }
+
+    /// The recent uses of an image, and the measured time to load it; 0: not known.
+    pub fn known(&self, digest: &str) -> (f64, Duration) {
+        let state = self.state();
+        state.images.known(digest, state.now())
+    }
+
     /// Whether the device's driver is loading an image for a session.
     pub fn loads_for(&self, session: u64) -> bool {
         let state = self.state();
@@ -230,7 +276,7 @@ impl Configuration {
             return false;
         }
         state.held.users.insert(session, tenant.to_owned());
-        state.end_load();
+        state.end_load(true);
         state.since = Some(Instant::now());
         drop(state);
         self.changed.notify_all();
@@ -333,67 +379,6 @@ impl Configuration {
         Some(digest)
     }
 
-    /// The time for which the device has held its image, and the longest with which no other image
-    /// waits longer than `most` for its turn, loads excluded.
-    pub fn turn(&self, most: Option<Duration>) -> (Duration, Duration) {
-        let state = self.state();
-        let Some(begun) = state.since else {
-            return (Duration::MAX, Duration::MAX);
-        };
-        // No image is loaded during a turn.
-        let loads_time = state.loads_time();
-        let waiting = state.queue.iter().map(|image| Waiting {
-            before: begun
-                .saturating_duration_since(image.since)
-                .saturating_sub(loads_time.saturating_sub(image.loads_time)),
-            since: image.since.saturating_duration_since(begun),
-        });
-        let most = most.map_or(Duration::MAX, |most| turn_max(most, waiting));
-        (begun.elapsed(), most)
-    }
-
-    /// A session waits for an image's turn, until the result is dropped.
-    pub fn queue<'a>(&'a self, digest: &'a str) -> ImageTicket<'a> {
-        let mut state = self.state();
-        match state.queue.iter_mut().find(|image| image.digest == digest) {
-            Some(image) => image.sessions += 1,
-            None => {
-                let image = Queued {
-                    digest: digest.to_owned(),
-                    sessions: 1,
-                    since: Instant::now(),
-                    loads_time: state.loads_time(),
-                };
-                state.queue.push_back(image);
-            }
-        }
-        ImageTicket {
-            configuration: self,
-            digest,
-        }
-    }
-
-    /// Whether no other image is to be loaded before this one.
-    pub fn is_next(&self, digest: &str) -> bool {
-        let state = self.state();
-        let next = state.queue.front();
-        !state.changing && next.is_none_or(|image| image.digest == digest)
-    }
-
-    /// Has no further session join the present image, because the turn of `digest` begins: until
-    /// it is loaded, or the last session that waits for it gives up.
-    pub fn begin_turn(&self, digest: &str) {
-        let mut state = self.state();
-        if state.held.image.as_deref() != Some(digest) {
-            state.next = Some(digest.to_owned());
-        }
-    }
-
-    /// Number of images that wait for their turn.
-    pub fn waiting(&self) -> usize {
-        self.state().queue.len()
-    }
-
     /// Marks a session as waiting for a response; `false`: it is waiting already.
     pub fn ask(&self, session: u64) -> bool {
         self.state().asking.insert(session)
@@ -402,30 +387,6 @@ impl Configuration {
     /// Records that a session has received its response.
     pub fn answered(&self, session: u64) {
         self.state().asking.remove(&session);
-    }
-}
-
-/// A session's place in the queue of images.
-pub struct ImageTicket<'a> {
-    configuration: &'a Configuration,
-    digest: &'a str,
-}
-
-impl Drop for ImageTicket<'_> {
-    fn drop(&mut self) {
-        let mut state = self.configuration.state();
-        if let Some(image) = state
-            .queue
-            .iter_mut()
-            .find(|image| image.digest == self.digest)
-        {
-            image.sessions -= 1;
-        }
-        state.queue.retain(|image| image.sessions > 0);
-        let waits = |next: &String| state.queue.iter().any(|image| image.digest == *next);
-        if !state.next.as_ref().is_some_and(waits) {
-            state.next = None;
-        }
     }
 }
 
@@ -489,7 +450,7 @@ impl Device {
         let change = decision == Decision::Change;
         if change {
             state.changing = true;
-            state.end_load();
+            state.end_load(false);
             state.load = Some(Load {
                 digest: digest.to_owned(),
                 session: user.map(|user| user.session),
@@ -504,7 +465,7 @@ impl Device {
             let is_gone = user.is_some_and(|user| !is_open(user.session));
             let continues = drained && !is_gone && user.is_some_and(|user| user.reports);
             if !continues {
-                state.end_load();
+                state.end_load(drained && loaded.is_ok() && !is_gone);
             }
             if drained && loaded.is_ok() {
                 state.held = Held::default();
@@ -565,6 +526,7 @@ impl Device {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::options::DeviceOptions;
 
     fn held(image: &str, users: &[(u64, &str)]) -> Held {
         Held {
@@ -607,12 +569,15 @@ mod tests {
     #[test]
     fn images_wait_in_the_order_of_their_first_request() {
         let configuration = Configuration::default();
-        assert_eq!(configuration.turn(None), (Duration::MAX, Duration::MAX));
+        assert_eq!(configuration.turn(&DeviceOptions::default().turns()), None);
         assert!(configuration.is_next("a"));
         let first = configuration.queue("a");
         let second = configuration.queue("b");
         let again = configuration.queue("a");
         assert_eq!(configuration.waiting(), 2);
+        let waiting = configuration.waiting_images();
+        let sessions = waiting.iter().map(|w| (w.digest.as_str(), w.sessions));
+        assert_eq!(sessions.collect::<Vec<_>>(), [("a", 2), ("b", 1)]);
         assert!(configuration.is_next("a") && !configuration.is_next("b"));
         drop(first);
         assert!(configuration.is_next("a"));

@@ -20,6 +20,18 @@ use std::time::Duration;
 use tokio_stream::wrappers::UnixListenerStream;
 use tonic::{Request, Response, Status, Streaming};
 
+/// The images that wait for their turn on a device.
+fn waiting_images(node: &Node, device: &Device) -> Vec<proto::WaitingImage> {
+    let waiting = crate::registry::waiting_images(node, device).into_iter();
+    let image = |image: baltra_api::registry::WaitingImage| proto::WaitingImage {
+        digest: image.digest,
+        name: image.name,
+        sessions: image.sessions,
+        waiting_ms: image.waiting_ms,
+    };
+    waiting.map(image).collect()
+}
+
 /// The images of a board's regions.
 fn held(node: &Node, device: &Device) -> Vec<proto::HeldImage> {
     if device.options.image == ImageKind::Exclusive {
@@ -257,6 +269,7 @@ impl Operator {
             reconfigurations: device.reconfigurations.load(Ordering::Relaxed),
             image: device.configuration.loaded().unwrap_or_default(),
             loading: device.configuration.loading().unwrap_or_default(),
+            waiting_images: waiting_images(&self.node, device),
             at_ns: now_ns(),
             host_memory: description.is_some_and(|d| d.host_memory),
             faults: device

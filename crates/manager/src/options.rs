@@ -6,7 +6,6 @@ mod paths;
 mod turns;
 
 pub use load::{default_text, Loader, SECTIONS_ELSEWHERE};
-pub(crate) use turns::{turn_max, Waiting};
 
 use crate::drivers::Prober;
 use baltra_gate::PolicyKind;
@@ -437,10 +436,12 @@ pub struct DeviceOptions {
     /// Whether it holds one image at a time.
     pub image: ImageKind,
     /// Time for which an image of preemptible sessions keeps the device while others wait and its
-    /// users have work, milliseconds.
+    /// users have work, milliseconds. 0: automatic, at least 1 s and nine times the measured load
+    /// of the image, up to four times as long for images that have done most of the recent work,
+    /// and loads take at most about a tenth of the time.
     pub turn_ms: u64,
     /// Least time for which such an image keeps the device while others wait, also without work,
-    /// milliseconds: it bounds the share of time that loads take.
+    /// milliseconds: with a fixed `turn_ms`, it bounds the share of time that loads take.
     pub turn_min_ms: u64,
     /// Longest time for which such an image waits for its turn, beside the changes of images before
     /// it, milliseconds: the more images wait, the shorter their turns, also below `turn_min_ms`.
@@ -499,7 +500,7 @@ impl Default for DeviceOptions {
             quantum_ms: 10.0,
             linger_us: 100,
             image: ImageKind::default(),
-            turn_ms: 1000,
+            turn_ms: 0,
             turn_min_ms: 0,
             turn_wait_ms: 20_000,
             load_ms: 60_000,

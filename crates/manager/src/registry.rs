@@ -14,7 +14,7 @@ pub(crate) use link::run;
 pub use link::Link;
 pub use orders::{NodeOrders, Orders};
 pub(crate) use permission::ImageRequest;
-pub(crate) use report::regions;
+pub(crate) use report::{regions, waiting_images};
 
 use baltra_wire::{without_turns, PREEMPTIBLE};
 

@@ -6,15 +6,21 @@
 //!    store); without a target, it runs on devices that hold it and on exclusive ones.
 //! 2. Candidates outside the configured metric bounds are rejected.
 //! 3. The remaining candidates are ordered: first those that hold the accelerator, then by the
-//!    configured metrics (utilization, then occupation), then by id, so that the result depends
-//!    only on the snapshot. An instance that was placed after its device's last report of
-//!    utilization counts with the mean load of all instances.
+//!    value of keeping what they would lose ([`baltra_eviction::Value`]; a blank place has the
+//!    least), then by the configured metrics (utilization, then occupation), then by id, so that
+//!    the result depends only on the snapshot. An instance that was placed after its device's last
+//!    report of utilization counts with the mean load of all instances.
 //! 4. If the first one holds the accelerator, it is allocated. Otherwise the first device is
 //!    allocated whose load can be redistributed: the other places with the accelerator that it
 //!    would lose have, all together, **at least** as much free time as that accelerator uses (Σ
 //!    (100 % − utilization) ≥ its utilization; the thesis prints ≤, which would evict load that
 //!    fits nowhere). A blank place loses nothing.
 //! 5. If there is none, a [`Refusal`] lists the reason and the margin for every device.
+//!
+//! A request that takes turns ([`Request::takes_turns`]) is one for which no device was left. It
+//! reconfigures nothing: its accelerator shares a device in time with those that are there. The
+//! devices are ordered by the number of accelerators that share them, then by the value of what
+//! they hold, then by metrics and id.
 //!
 //! A *place* is a region of a device that holds one image at a time; a board has one or more. The
 //! sum includes every place within the metric bounds on a device that accepts instances, on any
@@ -44,6 +50,7 @@ use crate::model::{
 };
 use baltra_api::query::{Field, Query};
 use baltra_api::DEVICES_MAX;
+use baltra_eviction::Value;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 
@@ -184,6 +191,32 @@ impl Ord for Number {
 
 type Rank = Vec<Number>;
 
+/// A candidate's position in the order, before its id.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Order {
+    /// Number of accelerators that take turns, for a request that takes turns; otherwise 0.
+    images: usize,
+    /// The value of what the device would lose; `None`: nothing.
+    loses: Option<Value>,
+    rank: Rank,
+}
+
+impl Order {
+    /// Of a device that loses nothing.
+    fn keeping(rank: Rank) -> Order {
+        Order::losing(None, rank)
+    }
+
+    /// Of a device that loses something of a value.
+    fn losing(loses: Option<Value>, rank: Rank) -> Order {
+        Order {
+            images: 0,
+            loses,
+            rank,
+        }
+    }
+}
+
 /// The whole time of one place, in the unit of free time: sums of integers do not depend on the
 /// order, so that the index and the scan agree exactly.
 const WHOLE: u64 = 100_000_000;
@@ -213,6 +246,9 @@ pub struct Request<'a> {
     pub memory_bytes: u64,
     /// The requesting instance, if it exists: its own reservation does not count against it.
     pub instance: Option<&'a str>,
+    /// Whether its accelerator takes turns with those of the devices, which lose nothing. The query
+    /// names no accelerator then.
+    pub takes_turns: bool,
 }
 
 impl<'a> Request<'a> {
@@ -227,6 +263,7 @@ impl<'a> Request<'a> {
             except: &[],
             memory_bytes: 0,
             instance: None,
+            takes_turns: false,
         }
     }
 
@@ -241,6 +278,7 @@ impl<'a> Request<'a> {
             except: &[],
             memory_bytes: function.memory_bytes,
             instance: Some(&instance.id),
+            takes_turns: false,
         }
     }
 
@@ -287,7 +325,7 @@ pub struct Decision {
 
 /// A candidate's position in the order, and its use.
 struct Found {
-    key: (bool, Rank, DeviceId),
+    key: (bool, Order, DeviceId),
     placement: Placement,
 }
 
@@ -454,7 +492,7 @@ fn assign(source: &impl Source, request: &Request<'_>) -> Option<Decision> {
     Some(Decision { node, devices })
 }
 
-type Assigned = ((bool, Rank, DeviceId), Vec<Placement>);
+type Assigned = ((bool, Order, DeviceId), Vec<Placement>);
 
 fn assign_on(source: &impl Source, request: &Request<'_>, node: Option<&str>) -> Option<Assigned> {
     let mut taken: Vec<Placement> = Vec::new();

@@ -72,6 +72,16 @@ pub fn digest_or_none(what: &str, digest: &str) -> Result<(), Status> {
     )))
 }
 
+/// Checks a measured amount: a finite number, 0 or more.
+pub fn amount(what: &str, value: f64) -> Result<(), Status> {
+    if value.is_finite() && value >= 0.0 {
+        return Ok(());
+    }
+    Err(Failure::InvalidArgument.status(format!(
+        "{what} is {value}: it must be a finite number of at least 0"
+    )))
+}
+
 /// Parses a device query.
 pub fn query(text: &str) -> Result<Query, Status> {
     text.parse()
@@ -116,6 +126,10 @@ mod tests {
         digest_or_none("digest", &"0a".repeat(32)).unwrap();
         assert!(digest_or_none("digest", &"0A".repeat(32)).is_err());
         assert!(digest_or_none("digest", "00").is_err());
+        amount("uses", 0.0).unwrap();
+        for bad in [-1.0, f64::NAN, f64::INFINITY] {
+            assert!(amount("uses", bad).is_err(), "{bad}");
+        }
     }
 
     #[test]

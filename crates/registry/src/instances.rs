@@ -325,6 +325,7 @@ fn place(
                 let request = Request {
                     query,
                     except,
+                    takes_turns: true,
                     ..request
                 };
                 state.index().allocate(&request)

@@ -6,6 +6,7 @@
 pub use baltra_api::query::Accelerator;
 
 use baltra_api::query::{self, Field, Query};
+use baltra_eviction::Value;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -34,12 +35,24 @@ pub struct Region {
     /// device's utilization counts for each region.
     #[serde(default)]
     pub utilization: Option<f64>,
+    /// The value of keeping the loaded accelerator, as reported.
+    #[serde(default)]
+    pub value: Value,
 }
 
 impl Region {
     /// The loaded or planned accelerator.
     pub fn holds(&self) -> Option<&Accelerator> {
         self.planned.as_ref().or(self.accelerator.as_ref())
+    }
+
+    /// The value of keeping what the region holds: `None`, less than any other, if it is blank.
+    pub fn keeping(&self) -> Option<Value> {
+        match (&self.planned, &self.accelerator) {
+            (Some(_), _) => Some(Value::PLANNED),
+            (None, Some(_)) => Some(self.value),
+            (None, None) => None,
+        }
     }
 }
 
@@ -299,6 +312,22 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
+    /// Number of accelerators that a device's instances need, which take turns on it if it holds
+    /// one image at a time.
+    pub fn images(&self, device: &Device) -> usize {
+        let instances = device.instances.iter();
+        let functions =
+            instances.filter_map(|i| self.functions.get(&self.instances.get(i)?.function));
+        let image = |f: &Function| match &f.accelerator {
+            Some(accelerator) => Some(accelerator.key()),
+            None => f
+                .query
+                .term(Field::Accelerator)
+                .map(|term| term.to_string()),
+        };
+        functions.filter_map(image).collect::<BTreeSet<_>>().len()
+    }
+
     /// A device's memory that is not reserved by instances other than `own`.
     pub fn memory_free(&self, device: &Device, own: Option<&str>) -> u64 {
         let others = device.instances.iter().filter(|i| Some(i.as_str()) != own);
@@ -337,9 +366,11 @@ mod tests {
         let region = Region {
             accelerator: Some(named("old")),
             planned: Some(named("new")),
-            utilization: None,
+            ..Region::default()
         };
         assert_eq!(region.holds(), Some(&named("new")));
+        assert_eq!(region.keeping(), Some(Value::PLANNED));
+        assert!(Region::default().keeping() < Some(Value::NONE));
     }
 
     #[test]

@@ -25,6 +25,8 @@ const CONNECTED_MAX: usize = 4_096;
 const WEIGHTS_MAX: usize = 1_024;
 /// Most running tasks of one device in a heartbeat.
 const RUNNING_MAX: usize = 64;
+/// Most images of a device that wait for their turn.
+const WAITING_MAX: usize = 64;
 /// Most programs of a running task in a heartbeat.
 const PROGRAMS_MAX: usize = 8;
 /// Most accelerators of a node's store in a heartbeat.
@@ -276,11 +278,18 @@ fn check_loads(devices: &[proto::DeviceLoad], devices_max: usize) -> Result<(), 
         for region in &device.regions {
             check::text("the accelerator's name", &region.name)?;
             check::digest_or_none("the accelerator's digest", &region.digest)?;
+            check::amount("the accelerator's recent uses", region.recent_uses)?;
+            check::amount("the accelerator's load time", region.load_ms)?;
         }
         for instance in &device.instances {
             check::text("the instance", instance)?;
         }
         check::digest_or_none("the loading image's digest", &device.loading)?;
+        check::count("waiting images", device.waiting_images.len(), WAITING_MAX)?;
+        for image in &device.waiting_images {
+            check::digest_or_none("the waiting image's digest", &image.digest)?;
+            check::text("the waiting image's name", &image.name)?;
+        }
         check::count("running tasks", device.running.len(), RUNNING_MAX)?;
         for task in &device.running {
             check::name("the tenant", &task.tenant)?;

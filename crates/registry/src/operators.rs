@@ -113,6 +113,7 @@ fn message(
         index: *index,
         digest: a.digest.clone(),
         name: a.name.clone(),
+        ..proto::Region::default()
     });
     proto::Device {
         node: node.name.clone(),
@@ -149,6 +150,10 @@ fn message(
             Phase::Unconfirmed | Phase::Silent => Vec::new(),
         },
         loading: load.loading,
+        waiting_images: match live.phase {
+            Phase::Ready => load.waiting_images,
+            Phase::Unconfirmed | Phase::Silent => Vec::new(),
+        },
     }
 }
 

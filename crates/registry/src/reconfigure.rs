@@ -350,6 +350,7 @@ pub(crate) fn end(
             request.digest.clone()
         },
         name: if failed { String::new() } else { name },
+        ..proto::Region::default()
     };
     registry
         .live()

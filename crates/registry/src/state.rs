@@ -20,6 +20,7 @@ use crate::prometheus::{Named, Values};
 use crate::records::{Change, DeviceRecord, Image, InstanceRecord, NodeRecord};
 use baltra_api::query::Query;
 use baltra_api::registry::{DeviceLoad, SessionMoved, TaskEnd};
+use baltra_eviction::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::time::Duration;
@@ -289,7 +290,7 @@ impl State {
             if let Some(device) = record.devices.get(&load.name) {
                 settled |= !live::settled(device, &load).is_empty();
                 let live = live.devices.entry(load.name.clone()).or_default();
-                live.update(load, device.slots);
+                live.update(load, device.slots, now);
             }
         }
         live.forget_ended();
@@ -410,7 +411,10 @@ impl State {
         let live = self.live.get_mut(node);
         if let Some(live) = live.and_then(|n| n.devices.get_mut(device)) {
             live.load.regions.retain(|r| r.index != region.index);
+            live.values.remove(&region.index);
             if !(region.digest.is_empty() && region.name.is_empty()) {
+                // It has been requested, and its uses are not known before the next heartbeat.
+                live.values.insert(region.index, Value::PLANNED);
                 live.load.regions.push(region);
             }
         }
@@ -549,7 +553,7 @@ impl State {
             labels: device.labels.clone(),
             exclusive: device.exclusive,
             memory_bytes: device.memory_bytes,
-            regions: live::regions(device, last_heartbeat.map_or(&[], |h| &h.load.regions)),
+            regions: live::regions(device, last_heartbeat),
             state,
             metrics: self.metrics(&node.name, &device.name, last_heartbeat),
             ..model::Device::default()

@@ -75,6 +75,7 @@ async fn a_query_selects_a_board_by_the_images_of_its_regions() {
         index: 2,
         digest: digest('a'),
         name: "sobel".into(),
+        ..Region::default()
     }];
     c.join("n1", vec![gpu("a", 10.0), (description, load)])
         .await;

@@ -3,8 +3,9 @@
 mod support;
 
 use baltra_api::registry::{
-    AllocateRequest, HeartbeatRequest, ReconfigurationEndRequest, ReconfigurationReply,
-    ReconfigurationRequest, Region, StoredAccelerator,
+    AllocateRequest, DeviceDescription, DeviceLoad, HeartbeatRequest, ReconfigurationEndRequest,
+    ReconfigurationReply, ReconfigurationRequest, Region, ReleaseRequest, StoredAccelerator,
+    WaitingImage,
 };
 use support::{board, busy, digest, given, gpu, id, places, start, Clients};
 use tonic::Code;
@@ -232,5 +233,91 @@ async fn programs_live_side_by_side_where_the_device_is_not_exclusive() {
         assert!(reply.allowed && reply.migrations.is_empty(), "{reply:?}");
     }
     assert_eq!(c.device("n1", "a").await.instances, ["one", "two"]);
+    handle.stop().await;
+}
+
+/// A board whose image has been used, and takes 100 ms to load.
+fn used(name: &str, letter: char, recent_uses: f64) -> (DeviceDescription, DeviceLoad) {
+    let (description, mut load) = board(name, Some((letter, &letter.to_string())));
+    load.regions[0].recent_uses = recent_uses;
+    load.regions[0].load_ms = 100.0;
+    (description, load)
+}
+
+#[tokio::test]
+async fn the_image_with_the_fewest_recent_uses_gives_way() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    let boards = vec![
+        used("b0", 'a', 50.0),
+        used("b1", 'b', 2.0),
+        used("b2", 'c', 9.0),
+    ];
+    c.join("n1", boards).await;
+    let instance = given(c.allocate("one", "accelerator=new").await);
+    assert_eq!(places(&instance), ["n1/b1"]);
+    // What is planned there was requested last.
+    let instance = given(c.allocate("two", "accelerator=other").await);
+    assert_eq!(places(&instance), ["n1/b2"]);
+
+    // By the next heartbeat, the first image has the fewest recent uses.
+    c.instances
+        .release(ReleaseRequest {
+            instance: "two".into(),
+        })
+        .await
+        .unwrap();
+    let loads = [
+        used("b0", 'a', 0.5),
+        used("b1", 'b', 2.0),
+        used("b2", 'c', 9.0),
+    ];
+    c.heartbeat("n1", loads.map(|(_, load)| load).to_vec())
+        .await
+        .unwrap();
+    let instance = given(c.allocate("three", "accelerator=third").await);
+    assert_eq!(places(&instance), ["n1/b0"]);
+    handle.stop().await;
+}
+
+#[tokio::test]
+async fn waiting_images_are_shown_and_what_no_node_measures_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    let (handle, mut c) = start(dir.path()).await;
+    let waiting = |count: usize| {
+        let image = WaitingImage {
+            digest: digest('b'),
+            name: "sobel".into(),
+            sessions: 2,
+            waiting_ms: 1_500,
+        };
+        vec![image; count]
+    };
+    let (description, mut load) = used("b0", 'a', 1.0);
+    load.waiting_images = waiting(1);
+    c.join("n1", vec![(description, load.clone())]).await;
+    assert_eq!(c.device("n1", "b0").await.waiting_images, waiting(1));
+    let mut hostile: Vec<DeviceLoad> = Vec::new();
+    for value in [f64::NAN, f64::INFINITY, -1.0] {
+        let mut uses = load.clone();
+        uses.regions[0].recent_uses = value;
+        let mut time = load.clone();
+        time.regions[0].load_ms = value;
+        hostile.extend([uses, time]);
+    }
+    let mut many = load.clone();
+    many.waiting_images = waiting(65);
+    let mut text = load.clone();
+    text.waiting_images[0].digest = "none".into();
+    hostile.extend([many, text]);
+    for load in hostile {
+        let error = c.heartbeat("n1", vec![load]).await.unwrap_err();
+        assert_eq!(error.code(), Code::InvalidArgument, "{error}");
+    }
+    // The greatest numbers are valid.
+    load.regions[0].recent_uses = f64::MAX;
+    load.regions[0].load_ms = f64::MAX;
+    c.heartbeat("n1", vec![load]).await.unwrap();
+    given(c.allocate("one", "accelerator=new").await);
     handle.stop().await;
 }

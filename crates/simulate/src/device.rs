@@ -84,6 +84,11 @@ impl Device {
         self.worked_ns + begun.sum::<u64>()
     }
 
+    /// Number of ended tasks.
+    pub fn ended(&self) -> u64 {
+        self.clients.iter().map(|c| c.work.tasks).sum()
+    }
+
     /// Whether no task runs.
     pub fn is_still(&self) -> bool {
         self.clients.iter().all(|c| c.running.is_none())
@@ -170,6 +175,16 @@ impl Device {
         }
         self.settle(now_ns, started);
         gone
+    }
+
+    /// Removes all tasks that have not started.
+    pub fn withdraw_all(&mut self, now_ns: u64, started: &mut Vec<Started>) -> Vec<Task> {
+        let mut owners: Vec<u32> = self.by_owner.keys().copied().collect();
+        owners.sort_unstable();
+        let each = owners
+            .into_iter()
+            .map(|owner| self.withdraw(owner, |_| true, now_ns, started));
+        each.collect::<Vec<_>>().concat()
     }
 
     /// Pauses or resumes; while paused, no task starts.

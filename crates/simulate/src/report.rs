@@ -88,6 +88,10 @@ pub struct DeviceReport {
     pub reconfigurations: u64,
     /// Of those, replacements of another accelerator.
     pub replaced: u64,
+    /// Share of the time that loads took, percent.
+    pub loading: f64,
+    /// The longest wait of an image for its turn, without loads, milliseconds.
+    pub turn_wait_max_ms: f64,
 }
 
 /// Results of a scenario.
@@ -138,6 +142,8 @@ pub(crate) fn of(outcome: &Outcome<'_>, seed: u64) -> Report {
             utilization: *percent,
             reconfigurations: counts.reconfigurations,
             replaced: counts.replaced,
+            loading: counts.loading_ns as f64 / 1e7 / outcome.seconds,
+            turn_wait_max_ms: counts.turn_wait_max_ns as f64 / 1e6,
         });
     let devices: Vec<DeviceReport> = devices.collect();
     Report {
@@ -260,13 +266,23 @@ impl Report {
         if self.devices.len() > DEVICES_SHOWN_MAX {
             return;
         }
-        let head = ["device", "holds", "utilization %", "loaded"].map(str::to_owned);
+        let head = [
+            "device",
+            "holds",
+            "utilization %",
+            "loaded",
+            "loading %",
+            "longest turn wait ms",
+        ]
+        .map(str::to_owned);
         let line = |d: &DeviceReport| {
             [
                 d.id.clone(),
                 d.accelerators.join(" "),
                 format!("{:.2}", d.utilization),
                 d.reconfigurations.to_string(),
+                format!("{:.2}", d.loading),
+                format!("{:.0}", d.turn_wait_max_ms),
             ]
         };
         let lines: Vec<_> = self.devices.iter().map(line).collect();

@@ -3,6 +3,7 @@
 use crate::load::{parse_trace, Arrivals, Load};
 use crate::random::Times;
 use baltra_api::query::Query;
+use baltra_eviction::Options;
 use baltra_gate::PolicyKind;
 use baltra_registry::allocate::Policy;
 use baltra_registry::model::Locality;
@@ -10,6 +11,7 @@ use baltra_registry::signals::Targets;
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
+use std::time::Duration;
 
 /// Why a file is not a valid scenario.
 #[derive(Debug, thiserror::Error)]
@@ -69,6 +71,10 @@ pub struct Scenario {
     /// Downtime of an instance that moves to another device, milliseconds.
     #[serde(default = "migration")]
     pub migration_ms: f64,
+    /// Turns of images on devices that hold one image at a time; `None`: functions without a device
+    /// are refused.
+    #[serde(default)]
+    pub turns: Option<Turns>,
     /// Default gate of the devices.
     #[serde(default)]
     pub gate: Gate,
@@ -99,6 +105,49 @@ fn scale_every() -> f64 {
 
 fn migration() -> f64 {
     1000.0
+}
+
+/// Turns of images: the Device Manager's options.
+#[derive(Clone, Copy, Debug, PartialEq, Deserialize)]
+#[serde(deny_unknown_fields, default)]
+pub struct Turns {
+    /// Length of every turn, milliseconds; 0: automatic.
+    pub turn_ms: f64,
+    /// Least time for which an image keeps its device, milliseconds.
+    pub turn_min_ms: f64,
+    /// Longest wait for a turn, milliseconds; 0: no limit.
+    pub turn_wait_ms: f64,
+}
+
+impl Default for Turns {
+    fn default() -> Turns {
+        Turns {
+            turn_ms: 0.0,
+            turn_min_ms: 0.0,
+            turn_wait_ms: 20_000.0,
+        }
+    }
+}
+
+impl Turns {
+    /// The policy's options.
+    pub fn options(&self) -> Options {
+        let set = |ms: f64| (ms > 0.0).then(|| Duration::from_secs_f64(ms / 1e3));
+        Options {
+            turn: set(self.turn_ms),
+            turn_min: set(self.turn_min_ms).unwrap_or_default(),
+            wait: set(self.turn_wait_ms),
+        }
+    }
+
+    fn check(&self) -> Result<(), ScenarioError> {
+        let times = [self.turn_ms, self.turn_min_ms, self.turn_wait_ms];
+        if times.iter().any(|t| !(0.0..=1e7).contains(t)) {
+            let reason = "turn_ms, turn_min_ms and turn_wait_ms must lie between 0 and 1e7";
+            return Err(wrong("turns", reason));
+        }
+        Ok(())
+    }
 }
 
 /// The way in which a device is shared: `baltra_gate`'s options.
@@ -367,6 +416,7 @@ impl Scenario {
             .check()
             .map_err(|e| wrong("allocation", e))?;
         self.gate.check("gate")?;
+        self.turns.map_or(Ok(()), |turns| turns.check())?;
         self.check_nodes()?;
         self.check_functions()?;
         let names: BTreeSet<&String> = self.functions.iter().map(|f| &f.name).collect();

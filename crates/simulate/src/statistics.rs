@@ -38,6 +38,10 @@ pub struct DeviceCounts {
     pub reconfigurations: u64,
     /// Of those, replacements of another accelerator.
     pub replaced: u64,
+    /// Time that loads took, in the measurement.
+    pub loading_ns: u64,
+    /// The longest wait of an image for its turn, without loads.
+    pub turn_wait_max_ns: u64,
     /// Busy time before the measurement.
     pub worked_before_ns: u64,
     /// Busy time at the last heartbeat.

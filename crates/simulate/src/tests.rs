@@ -3,6 +3,8 @@
 use crate::load::parse_trace;
 use crate::{run, Report, Scenario};
 
+mod turns;
+
 fn one_device(service: &str, rate: f64, rest: &str) -> Scenario {
     let text = format!(
         "duration_s: 2000\nwarmup_s: 100\n\

@@ -4,6 +4,7 @@ mod placement;
 mod requests;
 #[cfg(test)]
 mod tests;
+mod turns;
 
 use crate::device::{Device, Started};
 use crate::load::Stream;
@@ -17,6 +18,7 @@ use baltra_registry::model::{self, Accelerator, Region, Snapshot, UTILIZATION};
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, VecDeque};
 use std::time::Duration;
+use turns::Turns;
 
 /// An event. Numbers are indices into the world's lists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -35,6 +37,8 @@ enum Event {
     Gate { device: u32 },
     /// A region's accelerator is loaded.
     Programmed { device: u32, region: u32 },
+    /// The turn of a device's image may be over.
+    Turn { device: u32 },
     /// An instance has completed its move.
     Back { replica: u32 },
     /// Devices report their utilization.
@@ -56,6 +60,8 @@ struct Board {
     is_programming: bool,
     /// The gate's next deadline.
     gate_at: Option<u64>,
+    /// The images that take turns; `None`: its images do not.
+    turns: Option<Turns>,
     counts: DeviceCounts,
 }
 
@@ -107,6 +113,7 @@ struct Request {
 
 pub(crate) struct World<'a> {
     scenario: &'a Scenario,
+    turn_options: Option<baltra_eviction::Options>,
     now_ns: u64,
     warm_ns: u64,
     end_ns: u64,
@@ -157,6 +164,7 @@ impl<'a> World<'a> {
     pub fn new(scenario: &'a Scenario, seed: u64) -> World<'a> {
         let mut world = World {
             scenario,
+            turn_options: scenario.turns.map(|turns| turns.options()),
             now_ns: 0,
             warm_ns: ns(scenario.warmup_s),
             end_ns: ns(scenario.duration_s),
@@ -207,6 +215,7 @@ impl<'a> World<'a> {
 
     fn add_board(&mut self, spec: &crate::scenario::Device, node: &str, number: usize) {
         let id = format!("{node}/{number}");
+        let takes_turns = self.turn_options.is_some() && spec.exclusive && spec.regions == 1;
         let gate = spec.gate.as_ref().unwrap_or(&self.scenario.gate);
         let slots = match gate.slots {
             0 => spec.regions,
@@ -250,6 +259,7 @@ impl<'a> World<'a> {
             loading: VecDeque::new(),
             is_programming: false,
             gate_at: None,
+            turns: takes_turns.then(|| Turns::holding(spec.accelerators.first().cloned())),
             counts: DeviceCounts::default(),
         });
     }
@@ -292,7 +302,7 @@ impl<'a> World<'a> {
             locality: entry.locality,
             memory_bytes: 0,
             accelerator: None,
-            preemptible: false,
+            preemptible: self.turn_options.is_some(),
         });
         let start_ns = ns(entry.start_s);
         let trace = self.scenario.arrivals.get(&entry.name).cloned();
@@ -374,6 +384,7 @@ impl<'a> World<'a> {
             Event::End { device, client } => self.end_task(device, client),
             Event::Gate { device } => self.look_at_gate(device),
             Event::Programmed { device, region } => self.programmed(device, region),
+            Event::Turn { device } => self.look_at_turn(device),
             Event::Back { replica } => self.back(replica),
             Event::Heartbeat => self.heartbeat(),
             Event::Scale => self.scale(),
@@ -388,9 +399,13 @@ impl<'a> World<'a> {
             let whole = interval_ns as f64 * board.slots as f64;
             let utilization = (since as f64 / whole * 100.0).min(100.0);
             board.counts.utilization = utilization;
+            let value = board.turns.as_ref().map(|turns| turns.value(self.now_ns));
             self.index.update_device(id, |d| {
                 d.foreseen = 0.0;
-                d.metrics.insert(UTILIZATION.to_owned(), utilization)
+                d.metrics.insert(UTILIZATION.to_owned(), utilization);
+                if let (Some(value), Some(region)) = (value, d.regions.first_mut()) {
+                    region.value = value;
+                }
             });
         }
         self.at(self.now_ns + interval_ns, Event::Heartbeat);
@@ -440,6 +455,7 @@ impl<'a> World<'a> {
             }
         }
         self.program_if_still(device);
+        self.load_if_still(device);
     }
 
     pub fn outcome(&self) -> Outcome<'_> {

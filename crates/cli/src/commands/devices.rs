@@ -185,7 +185,7 @@ fn operators(mut control: Control, as_json: bool) -> Result<()> {
             d.policy.clone(),
             slots,
             d.sessions.to_string(),
-            image,
+            image + &super::pool::waiting(d.waiting_images.len()),
         ]);
     }
     table.print();
@@ -220,6 +220,9 @@ pub fn device_json(d: &proto::Device) -> serde_json::Value {
         "executor_deaths": d.executor_deaths, "reconfigurations": d.reconfigurations,
         "regions": d.held.iter().map(|i| json!({
             "index": i.region, "digest": i.digest, "name": i.name,
+        })).collect::<Vec<_>>(),
+        "waiting_images": d.waiting_images.iter().map(|i| json!({
+            "digest": i.digest, "name": i.name, "sessions": i.sessions, "waiting_ms": i.waiting_ms,
         })).collect::<Vec<_>>(),
         "faults": d.faults.iter().map(|f| json!({
             "tenant": f.tenant, "cause": f.cause, "count": f.count,

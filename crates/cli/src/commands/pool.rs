@@ -60,7 +60,7 @@ pub fn devices(registry: &Registry, args: &Devices) -> Result<()> {
             format!("{:.1} ms", d.queue_wait_ms),
             d.occupation.to_string(),
             d.sessions.to_string(),
-            accelerators(description.exclusive, d),
+            accelerators(description.exclusive, d) + &waiting(d.waiting_images.len()),
         ]);
     }
     table.print();
@@ -77,6 +77,15 @@ fn state(d: &proto::Device) -> &str {
         ("ready", true, _) => "draining",
         ("ready", false, true) => "cordoned",
         (state, ..) => state,
+    }
+}
+
+/// The number of images that wait for their turn, after the present one.
+pub fn waiting(images: usize) -> String {
+    match images {
+        0 => String::new(),
+        1 => " (1 waits)".into(),
+        n => format!(" ({n} wait)"),
     }
 }
 
@@ -106,6 +115,20 @@ fn region_json(r: &proto::Region) -> Value {
     json!({"index": r.index, "digest": r.digest, "name": r.name})
 }
 
+fn loaded_json(r: &proto::Region) -> Value {
+    json!({
+        "index": r.index, "digest": r.digest, "name": r.name,
+        "recent_uses": r.recent_uses, "load_ms": r.load_ms,
+    })
+}
+
+fn waiting_json(image: &proto::WaitingImage) -> Value {
+    json!({
+        "digest": image.digest, "name": image.name, "sessions": image.sessions,
+        "waiting_ms": image.waiting_ms,
+    })
+}
+
 fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
     let description = d.description.clone().unwrap_or_default();
     json!({
@@ -120,9 +143,10 @@ fn device_json(d: &proto::Device, node: &proto::NodeState) -> Value {
         "labels": description.labels, "utilization_percent": d.utilization, "occupation": d.occupation,
         "queue_wait_ms": d.queue_wait_ms, "busy_ns": d.busy_ns, "sessions": d.sessions,
         "waiting": d.waiting, "tasks": d.tasks, "executor_deaths": d.executor_deaths,
-        "regions": d.regions.iter().map(region_json).collect::<Vec<_>>(),
+        "regions": d.regions.iter().map(loaded_json).collect::<Vec<_>>(),
         "pending": d.pending.iter().map(region_json).collect::<Vec<_>>(),
         "loading": d.loading, "instances": d.instances, "endpoints": d.endpoints, "heard_ms": d.heard_ms, // text-ok
+        "waiting_images": d.waiting_images.iter().map(waiting_json).collect::<Vec<_>>(),
         "metrics": d.metrics,
     })
 }

@@ -178,6 +178,21 @@ pub struct Device {
     pub reconfigurations: Option<u64>,
     /// Its running tasks, those without progress for the longest time first.
     pub running: Vec<RunningTask>,
+    /// The images that wait for their turn, the next one first.
+    pub waiting_images: Vec<WaitingImage>,
+}
+
+/// An image that waits for its turn on a device.
+#[derive(Debug, Clone, Default, Serialize)]
+pub struct WaitingImage {
+    /// Its accelerator's name.
+    pub name: String,
+    /// sha256, hexadecimal.
+    pub digest: String,
+    /// Number of sessions that wait for it.
+    pub sessions: u32,
+    /// Time since its first request, milliseconds.
+    pub waiting_ms: u64,
 }
 
 /// A task that an executor runs on a device.

@@ -6,6 +6,7 @@
 use super::actions::task_id;
 use super::model::{
     Accelerator, Device, Health, Moved, Node, Region, Registry, RunningTask, Session, State,
+    WaitingImage,
 };
 use baltra_api::client::{self, Operators};
 use baltra_api::registry::{self as proto, DevicesReply, DevicesRequest};
@@ -168,9 +169,14 @@ fn device(device: &proto::Device, reachable: bool) -> Device {
         queued: device.waiting.into(),
         sessions: device.sessions,
         deaths: Some(device.executor_deaths),
-        // Without a report, nothing is known of its tasks.
+        // Without a report, nothing is known of its tasks and its waiting images.
         running: if snapshot {
             device.running.iter().map(running).collect()
+        } else {
+            Vec::new()
+        },
+        waiting_images: if snapshot {
+            device.waiting_images.iter().map(waiting).collect()
         } else {
             Vec::new()
         },
@@ -189,6 +195,15 @@ fn running(task: &proto::RunningTask) -> RunningTask {
         stalled_ms: task.stalled_ms,
         limit_ms: (task.limit_ms > 0).then_some(task.limit_ms),
         limit_contended: task.limit_contended,
+    }
+}
+
+fn waiting(image: &proto::WaitingImage) -> WaitingImage {
+    WaitingImage {
+        name: image.name.clone(),
+        digest: image.digest.clone(),
+        sessions: image.sessions,
+        waiting_ms: image.waiting_ms,
     }
 }
 
@@ -358,6 +373,7 @@ mod tests {
             index,
             name: name.into(),
             digest: "ab".into(),
+            ..proto::Region::default()
         };
         described.regions = vec![region(1, "sobel"), region(9, "beyond")];
         described.pending = vec![region(0, "cnn")];
@@ -369,6 +385,22 @@ mod tests {
         assert!(regions[0].loading && regions[0].loaded.is_empty());
         assert!(!regions[1].loading);
         assert_eq!(regions[1].loaded[0].name, "sobel");
+    }
+
+    #[test]
+    fn waiting_images_are_known_while_the_device_reports() {
+        let mut described = described("n", "ready");
+        described.waiting_images = vec![proto::WaitingImage {
+            name: "sobel".into(),
+            waiting_ms: 1_500,
+            ..proto::WaitingImage::default()
+        }];
+        let waiting = device(&described, true).waiting_images;
+        assert_eq!(
+            (waiting[0].name.as_str(), waiting[0].waiting_ms),
+            ("sobel", 1_500)
+        );
+        assert!(device(&described, false).waiting_images.is_empty());
     }
 
     #[test]

@@ -271,7 +271,7 @@ mod tests {
             pending: vec![proto::Region {
                 index: 0,
                 name: pending.into(),
-                digest: String::new(),
+                ..proto::Region::default()
             }],
             ..proto::Device::default()
         }

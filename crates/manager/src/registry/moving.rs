@@ -3,6 +3,7 @@
 
 use super::Ending;
 use crate::node::{Device, Node};
+use crate::options::ImageKind;
 use baltra_ring::LeaseState;
 use baltra_wire::executor::ToExecutor;
 use std::time::{Duration, Instant};
@@ -40,9 +41,23 @@ pub(crate) fn ending(node: &Node, session: u64) -> Option<Ending> {
     open.get(&session).map(|s| Ending::of(&s.instance))
 }
 
+/// Counts the use of a device so far for the image that it holds.
+pub(super) fn count_use(node: &Node, device: &Device) {
+    if device.options.image != ImageKind::Exclusive {
+        return;
+    }
+    for metered in device.pool.leases() {
+        node.accounts.read(&metered);
+    }
+    let (tasks, busy_ns) = node.accounts.tasks(device.name());
+    let time = Duration::from_nanos(busy_ns);
+    device.configuration.count_use(tasks, time);
+}
+
 /// Whether the turn of a device's image is over: none of these sessions, its users, has work, or
-/// only preemptible ones have, and the image has had its time: several turns if the ends of earlier
-/// ones have interrupted the same work. Waits for [`QUIET`] at most.
+/// only preemptible ones have, and the image has had its time by the policy
+/// ([`baltra_eviction::Images::turn`]): several turns if the ends of earlier ones have interrupted
+/// the same work. Waits for [`QUIET`] at most.
 pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, String)]) -> bool {
     let ids = sessions.iter().map(|(id, _)| *id);
     let ids: Vec<u64> = ids
@@ -58,13 +73,22 @@ pub(crate) fn turn_is_over(node: &Node, device: &Device, sessions: &[(u64, Strin
         let turns = ids.iter().filter_map(|id| open.get(id));
         turns.map(|s| super::turns(&s.instance)).max().unwrap_or(1)
     };
-    let (held, most) = device.configuration.turn(device.options.turn_wait());
-    let turn = device.options.turn(turns).min(most);
-    if ids.is_empty() || held >= turn {
+    count_use(node, device);
+    let options = device.options.turns();
+    let Some(present) = device
+        .configuration
+        .turn(&options)
+        .filter(|_| !ids.is_empty())
+    else {
+        return true;
+    };
+    let (held, turn) = (present.held, present.turn);
+    let length = turn.length.saturating_mul(turns).min(present.most);
+    if held >= length {
         return true;
     }
-    let left = turn - held;
-    let least = device.options.turn_min().saturating_sub(held);
+    let left = length - held;
+    let least = options.turn_min.saturating_sub(held).max(turn.rest);
     if !least.is_zero() {
         std::thread::sleep(least.min(left).min(QUIET));
         return false;

@@ -53,6 +53,7 @@ impl Node {
 
     /// Sessions that a change would end; an error if one of them may not be ended.
     fn in_the_way(&self, device: &Device, requested: ImageRequest<'_>) -> Result<Vec<u64>, String> {
+        moving::count_use(self, device);
         let others = device
             .configuration
             .others(Some(requested.session), requested.digest);
@@ -184,8 +185,8 @@ impl Node {
     }
 
     /// Waits until a session's image has its turn on a device that preemptible sessions use: images
-    /// get the device in the order in which they were first requested, each for the device's turn
-    /// or until its users have no more work. The caller holds the image's place in the queue.
+    /// get the device in the order in which they were first requested, each for its turn or until
+    /// its users have no more work. The caller holds the image's place in the queue.
     /// Returns whether the device holds the image by then.
     pub(crate) fn await_turn(
         &self,

@@ -1,5 +1,6 @@
 //! Description of the node's devices, and their load since the last report.
 
+use crate::configuration::WaitingImage;
 use crate::executors::Holder;
 use crate::gate_thread::{silence_max, TaskLimit};
 use crate::images::Metadata;
@@ -152,8 +153,10 @@ impl Meter {
         let slots = bounded_slots(device.slots());
         // The first reading has no load.
         let (utilization, queue_wait_ms) = old.map_or((0.0, 0.0), |old| between(old, new, slots));
+        super::moving::count_use(node, device);
         // A device's configuration is locked before the sessions, never after.
         let (regions, loading) = (regions(node, device), device.configuration.loading());
+        let waiting_images = waiting_images(node, device);
         let sessions = node.sessions();
         let own = || sessions.values().filter(|s| s.is_on(device.name()));
         let instances: BTreeSet<&str> = own()
@@ -180,6 +183,7 @@ impl Meter {
             // The link adds what executors report about them.
             open: Vec::new(),
             loading: loading.unwrap_or_default(),
+            waiting_images,
         }
     }
 }
@@ -238,12 +242,29 @@ pub(super) fn plain(text: &str) -> String {
         .collect()
 }
 
+/// The images that wait for their turn on a device.
+pub(crate) fn waiting_images(node: &Node, device: &Device) -> Vec<proto::WaitingImage> {
+    let waiting = device.configuration.waiting_images().into_iter();
+    let image = |image: WaitingImage| proto::WaitingImage {
+        name: node.images.name(&image.digest).unwrap_or_default(),
+        digest: image.digest,
+        sessions: image.sessions as u32,
+        waiting_ms: image.waited.as_millis() as u64,
+    };
+    waiting.map(image).collect()
+}
+
 /// The image of a device that holds one image at a time, or those of a board's regions.
 pub(crate) fn regions(node: &Node, device: &Device) -> Vec<proto::Region> {
-    let region = |index, digest: String, name: String| proto::Region {
-        index,
-        name: node.images.name(&digest).unwrap_or(name),
-        digest,
+    let region = |index, digest: String, name: String| {
+        let (recent_uses, load) = device.configuration.known(&digest);
+        proto::Region {
+            index,
+            name: node.images.name(&digest).unwrap_or(name),
+            digest,
+            recent_uses,
+            load_ms: 1e3 * load.as_secs_f64(),
+        }
     };
     if device.options.image == ImageKind::Exclusive {
         let image = device.configuration.loaded().into_iter();

@@ -2,13 +2,14 @@
 
 use super::scan::Scan;
 use super::{
-    as_loaded, assign, millionths, planned, Alike, Decision, Found, Placement, Policy, Rank,
+    as_loaded, assign, millionths, planned, Alike, Decision, Found, Order, Placement, Policy, Rank,
     Refusal, Request, Requirement, Source, WHOLE,
 };
 use crate::model::{
     Accelerator, Device, DeviceId, Function, Instance, InstanceId, Snapshot, Stored,
 };
 use baltra_api::query::Field;
+use baltra_eviction::Value;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The content of a device's region, as an index key.
@@ -23,13 +24,22 @@ enum Slot {
 /// The common properties of a class.
 type Kind = ([String; 7], BTreeMap<String, String>, bool);
 
-type File = BTreeSet<(Rank, DeviceId)>;
+type File = BTreeSet<(Order, DeviceId)>;
+
+/// Devices of a class with the same content of a region.
+#[derive(Default)]
+struct Files {
+    /// For requests of what they hold.
+    loaded: File,
+    /// For requests of something else, by the value of what they lose.
+    replaced: File,
+}
 
 /// Devices that a query can distinguish only by id, node and accelerators.
 struct Class {
     /// Any device of the class.
     sample: Device,
-    files: BTreeMap<Slot, File>,
+    files: BTreeMap<Slot, Files>,
 }
 
 /// The index entries of a device.
@@ -37,7 +47,8 @@ struct Class {
 struct Entry {
     class: usize,
     rank: Rank,
-    slots: BTreeSet<Slot>,
+    /// With the least value among the regions of that content.
+    slots: BTreeMap<Slot, Option<Value>>,
     /// Free time by accelerator, millionths.
     free: BTreeMap<String, u64>,
 }
@@ -189,6 +200,10 @@ impl Index {
 
     /// Allocates devices without computing a refusal.
     pub fn choose(&self, request: &Request<'_>) -> Option<Decision> {
+        if request.takes_turns {
+            // Such requests follow a refusal, which has visited every device, too.
+            return assign(&Scan::new(&self.snapshot, &self.policy), request);
+        }
         assign(self, request)
     }
 
@@ -301,22 +316,24 @@ impl Index {
         if !self.policy.admits(device) {
             return None;
         }
-        let mut slots = BTreeSet::new();
+        let mut slots: BTreeMap<Slot, Option<Value>> = BTreeMap::new();
         let mut free = BTreeMap::new();
         if device.exclusive {
             for (n, region) in device.regions.iter().enumerate() {
-                match region.holds() {
+                let slot = match region.holds() {
                     Some(accelerator) => {
                         let room = WHOLE - millionths(device.region_utilization(n));
                         *free.entry(accelerator.key()).or_default() += room;
-                        slots.insert(Slot::Holds(accelerator.clone()));
+                        Slot::Holds(accelerator.clone())
                     }
-                    None => _ = slots.insert(Slot::Blank),
-                }
+                    None => Slot::Blank,
+                };
+                let least = slots.entry(slot).or_insert(region.keeping());
+                *least = region.keeping().min(*least);
             }
         }
         if slots.is_empty() {
-            slots.insert(Slot::Whole);
+            slots.insert(Slot::Whole, None);
         }
         Some(Entry {
             class,
@@ -334,11 +351,12 @@ impl Index {
         }
         if let Some(old) = self.entries.remove(id) {
             let files = &mut self.classes[old.class].files;
-            let place = (old.rank, id.to_owned());
-            for slot in old.slots {
-                if let Some(file) = files.get_mut(&slot) {
-                    file.remove(&place);
-                    if file.is_empty() {
+            for (slot, value) in old.slots {
+                if let Some(of_slot) = files.get_mut(&slot) {
+                    let (loaded, replaced) = places(&old.rank, value, id);
+                    of_slot.loaded.remove(&loaded);
+                    of_slot.replaced.remove(&replaced);
+                    if of_slot.loaded.is_empty() {
                         files.remove(&slot);
                     }
                 }
@@ -352,10 +370,12 @@ impl Index {
         let Some(entry) = entry else {
             return;
         };
-        for slot in &entry.slots {
-            let file = self.classes[entry.class].files.entry(slot.clone());
-            file.or_default()
-                .insert((entry.rank.clone(), id.to_owned()));
+        for (slot, value) in &entry.slots {
+            let files = self.classes[entry.class].files.entry(slot.clone());
+            let files = files.or_default();
+            let (loaded, replaced) = places(&entry.rank, *value, id);
+            files.loaded.insert(loaded);
+            files.replaced.insert(replaced);
         }
         for (key, room) in &entry.free {
             *self.free.entry(key.clone()).or_default() += room;
@@ -386,7 +406,7 @@ impl Index {
         };
         let cost = |r: &usize| {
             let used = millionths(device.region_utilization(*r));
-            (device.regions[*r].holds().is_some(), used, *r)
+            (device.regions[*r].keeping(), used, *r)
         };
         (0..device.regions.len()).filter(can).min_by_key(cost)
     }
@@ -422,33 +442,36 @@ impl Index {
         like: Option<&Alike<'_>>,
         node: Option<&str>,
         reconfigure: bool,
-    ) -> Option<(Rank, &Device)> {
+    ) -> Option<(Order, &Device)> {
         let fits = |d: &Device| {
             requirement.unfit(&self.snapshot, d).is_none()
                 && node.is_none_or(|node| node == d.node)
                 && like.is_none_or(|l| l.accepts(d))
         };
-        let usable = |d: &Device| {
-            if reconfigure {
-                d.exclusive && self.region_to_give_up(d, requirement.taken).is_some()
-            } else {
-                d.has_loaded(requirement.request.query)
-            }
-        };
         if let Some(few) = self.named(requirement, node) {
-            let entry = |d: &&Device| self.entries.get(&d.id).map(|e| e.rank.clone());
-            let able = few.into_iter().filter(|d| fits(d) && usable(d));
-            let ranked = able.filter_map(|d| Some((entry(&d)?, d)));
-            return ranked.min_by(|a, b| (&a.0, &a.1.id).cmp(&(&b.0, &b.1.id)));
+            let order = |d: &Device| {
+                let rank = self.entries.get(&d.id)?.rank.clone();
+                if reconfigure {
+                    let region = self.region_to_give_up(d, requirement.taken)?;
+                    return Some(Order::losing(d.regions[region].keeping(), rank));
+                }
+                let has = d.has_loaded(requirement.request.query);
+                has.then(|| Order::keeping(rank))
+            };
+            let able = few
+                .into_iter()
+                .filter(|d| fits(d) && (!reconfigure || d.exclusive));
+            let ordered = able.filter_map(|d| Some((order(d)?, d)));
+            return ordered.min_by(|a, b| (&a.0, &a.1.id).cmp(&(&b.0, &b.1.id)));
         }
         let any = requirement.request.query.term(Field::Accelerator).is_none();
-        let mut best: Option<(&Rank, &Device)> = None;
+        let mut best: Option<(&Order, &Device)> = None;
         for class in self
             .classes
             .iter()
             .filter(|c| requirement.request.query.fits_kind(&c.sample))
         {
-            for (slot, file) in &class.files {
+            for (slot, files) in &class.files {
                 let matches = match slot {
                     Slot::Whole => !reconfigure && (any || !class.sample.exclusive),
                     Slot::Blank => reconfigure || any,
@@ -458,21 +481,26 @@ impl Index {
                 if !matches {
                     continue;
                 }
-                for (rank, id) in file {
-                    if best.is_some_and(|(least, d)| (least, &d.id) <= (rank, id)) {
+                let file = if reconfigure {
+                    &files.replaced
+                } else {
+                    &files.loaded
+                };
+                for (order, id) in file {
+                    if best.is_some_and(|(least, d)| (least, &d.id) <= (order, id)) {
                         break;
                     }
                     let Some(device) = self.snapshot.devices.get(id) else {
                         continue;
                     };
                     if fits(device) {
-                        best = Some((rank, device));
+                        best = Some((order, device));
                         break;
                     }
                 }
             }
         }
-        best.map(|(rank, device)| (rank.clone(), device))
+        best.map(|(order, device)| (order.clone(), device))
     }
 
     /// The first loaded device in order, for an instance that moves.
@@ -483,6 +511,15 @@ impl Index {
         let found = near.or_else(|| self.first(requirement, None, requirement.node, false))?;
         Some(found.1)
     }
+}
+
+/// A device's places in the files of a slot.
+fn places(rank: &Rank, value: Option<Value>, id: &str) -> ((Order, DeviceId), (Order, DeviceId)) {
+    let place = |order| (order, id.to_owned());
+    (
+        place(Order::keeping(rank.clone())),
+        place(Order::losing(value, rank.clone())),
+    )
 }
 
 impl Source for Index {
@@ -498,16 +535,16 @@ impl Source for Index {
             near.and_then(|node| self.first(requirement, like.as_ref(), Some(node), reconfigure))
                 .or_else(|| self.first(requirement, like.as_ref(), requirement.node, reconfigure))
         };
-        if let Some((rank, device)) = search(false) {
+        if let Some((order, device)) = search(false) {
             return Some(Found {
-                key: (false, rank, device.id.clone()),
+                key: (false, order, device.id.clone()),
                 placement: as_loaded(requirement, device, like.as_ref()),
             });
         }
-        let (rank, device) = search(true)?;
+        let (order, device) = search(true)?;
         let region = self.region_to_give_up(device, requirement.taken)?;
         Some(Found {
-            key: (true, rank, device.id.clone()),
+            key: (true, order, device.id.clone()),
             placement: Placement {
                 device: device.id.clone(),
                 node: device.node.clone(),

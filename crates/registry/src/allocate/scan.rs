@@ -2,10 +2,10 @@
 
 use super::Requirement;
 use super::{
-    as_loaded, assign, millionths, Alike, Decision, Found, Placement, Policy, Rank, Reason,
+    as_loaded, assign, millionths, Alike, Decision, Found, Order, Placement, Policy, Reason,
     Refusal, Rejection, Request, Source, WHOLE,
 };
-use crate::model::{Device, DeviceState, Locality, Snapshot};
+use crate::model::{Device, DeviceState, Locality, Region, Snapshot};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// Allocates an instance's devices, or returns the refusal.
@@ -73,7 +73,7 @@ impl<'a> Scan<'a> {
     fn redistributable(&self, device: &Device, taken: &[Placement]) -> Result<usize, Reason> {
         let mut order: Vec<usize> = (0..device.regions.len()).collect();
         let used = |r: usize| millionths(device.region_utilization(r));
-        order.sort_by_key(|r| (device.regions[*r].holds().is_some(), used(*r), *r));
+        order.sort_by_key(|r| (device.regions[*r].keeping(), used(*r), *r));
         let mut nearest: Option<(u64, Reason)> = None;
         for region in order {
             let Some(accelerator) = device.regions[region].holds() else {
@@ -180,6 +180,13 @@ impl<'a> Scan<'a> {
     }
 }
 
+/// A device with its position in the order: whether it is far, its order, and its id.
+type Candidate<'a> = (bool, Order, &'a Device, Placement);
+
+fn first<'a>(candidates: impl Iterator<Item = Candidate<'a>>) -> Option<Candidate<'a>> {
+    candidates.min_by(|a, b| (a.0, &a.1, &a.2.id).cmp(&(b.0, &b.1, &b.2.id)))
+}
+
 impl Source for Scan<'_> {
     fn best(&self, requirement: &Requirement<'_>) -> Option<Found> {
         let like = match requirement.alike {
@@ -192,39 +199,41 @@ impl Source for Scan<'_> {
                 && self.policy.admits(d)
                 && like.as_ref().is_none_or(|l| l.accepts(d))
         };
-        let all = self.snapshot.devices.values().filter(fits);
-        // Line 4: order by accelerator, then metrics.
-        let mut devices: Vec<(bool, bool, Rank, &Device)> = all
-            .map(|d| {
-                let far = requirement.prefer.is_some_and(|node| node != d.node);
-                (
-                    !d.has_loaded(requirement.request.query),
-                    far,
-                    self.policy.rank(d),
-                    d,
-                )
-            })
-            .collect();
-        devices.sort_by(|a, b| (a.0, a.1, &a.2, &a.3.id).cmp(&(b.0, b.1, &b.2, &b.3.id)));
-        // Lines 6 to 17.
-        let (incompatible, _, rank, first) = devices.first()?;
-        if !incompatible {
+        let far = |d: &Device| requirement.prefer.is_some_and(|node| node != d.node);
+        let all = || self.snapshot.devices.values().filter(fits);
+        // Line 4: order by accelerator, then by what is lost, then metrics.
+        let loaded = all().filter(|d| d.has_loaded(requirement.request.query));
+        let loaded = loaded.map(|d| {
+            let mut order = Order::keeping(self.policy.rank(d));
+            if requirement.request.takes_turns && d.exclusive {
+                order.images = self.snapshot.images(d);
+                order.loses = d.regions.iter().filter_map(Region::keeping).min();
+            }
+            (far(d), order, d, as_loaded(requirement, d, like.as_ref()))
+        });
+        if let Some((_, order, device, placement)) = first(loaded) {
             return Some(Found {
-                key: (false, rank.clone(), first.id.clone()),
-                placement: as_loaded(requirement, first, like.as_ref()),
+                key: (false, order, device.id.clone()),
+                placement,
             });
         }
-        devices.iter().find_map(|(_, _, rank, device)| {
+        // Lines 6 to 17.
+        let replaced = all().filter_map(|device| {
             let region = self.redistributable(device, requirement.taken).ok()?;
-            Some(Found {
-                key: (true, rank.clone(), device.id.clone()),
-                placement: Placement {
-                    device: device.id.clone(),
-                    node: device.node.clone(),
-                    region: Some(region),
-                    reconfigures: Some(device.regions[region].holds().cloned()),
-                },
-            })
+            let loses = device.regions[region].keeping();
+            let placement = Placement {
+                device: device.id.clone(),
+                node: device.node.clone(),
+                region: Some(region),
+                reconfigures: Some(device.regions[region].holds().cloned()),
+            };
+            let order = Order::losing(loses, self.policy.rank(device));
+            Some((far(device), order, device, placement))
+        });
+        let (_, order, device, placement) = first(replaced)?;
+        Some(Found {
+            key: (true, order, device.id.clone()),
+            placement,
         })
     }
 

@@ -9,6 +9,7 @@ mod plans;
 use super::*;
 use crate::model::{Region, Snapshot, Stored};
 use generate::{accelerator, device};
+use std::time::Duration;
 
 fn snapshot(devices: Vec<Device>) -> Snapshot {
     Snapshot {
@@ -201,6 +202,100 @@ fn a_planned_accelerator_is_waited_for_rather_than_loaded_twice() {
         index.commit(instance, &decision);
     }
     assert_eq!(index.snapshot().devices["d0"].instances.len(), 2);
+}
+
+/// A device with an idle accelerator that has been used.
+fn used(id: &str, holds: &str, uses: f64, load_s: u64) -> Device {
+    let mut device = device(id, "n0", Some(holds), 0.0);
+    let load = Duration::from_secs(load_s);
+    device.regions[0].value = Value::of(uses, load, Duration::ZERO);
+    device
+}
+
+#[test]
+fn the_accelerator_that_is_worth_least_gives_way() {
+    let mut busy = used("d0", "a", 1.0, 1);
+    busy.metrics.insert("utilization".to_owned(), 50.0);
+    let twin = Device {
+        id: "d4".to_owned(),
+        ..used("d4", "a", 50.0, 1)
+    };
+    // Metrics decide only between equal values.
+    let mut devices = vec![
+        busy,
+        used("d1", "b", 2.0, 1),
+        used("d2", "c", 1.0, 10),
+        used("d3", "d", 9.0, 1),
+        twin,
+    ];
+    let given_of =
+        |devices: &[Device]| given(choose(&snapshot(devices.to_vec()), "accelerator=new"));
+    assert_eq!(given_of(&devices), "d0", "its load fits on d4");
+    devices.remove(0);
+    assert_eq!(given_of(&devices), "d1");
+    devices.remove(0);
+    assert_eq!(given_of(&devices), "d3", "nine uses and a short load");
+    devices.push(used("d5", "e", 0.0, 1));
+    assert_eq!(given_of(&devices), "d5", "not used at all");
+    let mut planned = used("d6", "f", 0.0, 1);
+    planned.regions[0].planned = Some(accelerator("g"));
+    devices.push(device("d7", "n0", None, 90.0));
+    devices.push(planned);
+    assert_eq!(given_of(&devices), "d7", "a blank device loses nothing");
+    devices.retain(|d| d.id == "d4" || d.id == "d6");
+    assert_eq!(
+        given_of(&devices),
+        "d4",
+        "what is planned was requested last"
+    );
+}
+
+#[test]
+fn turns_are_taken_where_the_fewest_accelerators_take_them() {
+    let mut index = Index::new(
+        snapshot(vec![
+            used("d0", "a", 5.0, 1),
+            used("d1", "b", 1.0, 1),
+            used("d2", "c", 3.0, 1),
+        ]),
+        Policy::default(),
+    );
+    let mut place = |n: usize, name: &str| {
+        let function = Function {
+            id: format!("f{n}"),
+            tenant: String::new(),
+            query: format!("accelerator={name}").parse().unwrap(),
+            devices: 1,
+            pooled: false,
+            locality: Locality::Any,
+            memory_bytes: 0,
+            accelerator: Some(accelerator(name)),
+            preemptible: true,
+        };
+        let instance = Instance {
+            id: format!("i{n}"),
+            function: function.id.clone(),
+            ..Instance::default()
+        };
+        let request = Request {
+            query: &Query::any(),
+            takes_turns: true,
+            ..Request::instance(&function, &instance)
+        };
+        let decision = index.allocate(&request).unwrap();
+        assert_eq!(decision.devices[0].reconfigures, None);
+        index.put_function(function);
+        let device = decision.devices[0].device.clone();
+        index.commit(instance, &decision);
+        device
+    };
+    // The least valuable first; then the devices that fewer accelerators use. Instances of one
+    // accelerator count once.
+    let devices: Vec<String> = (0..7)
+        .zip(["p", "q", "r", "s", "s", "t", "u"])
+        .map(|(n, name)| place(n, name))
+        .collect();
+    assert_eq!(devices, ["d1", "d2", "d0", "d1", "d2", "d0", "d1"]);
 }
 
 #[test]

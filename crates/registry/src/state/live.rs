@@ -5,6 +5,7 @@ use crate::moves::Moves;
 use crate::records::{AcceleratorRecord, DeviceRecord};
 use baltra_api::query::{Field, Query};
 use baltra_api::registry::{self as proto, DeviceLoad};
+use baltra_eviction::Value;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -85,11 +86,14 @@ pub struct LiveDevice {
     pub load: DeviceLoad,
     /// Utilization, percent.
     pub utilization: f64,
+    /// The values of keeping the regions' accelerators, by region.
+    pub values: BTreeMap<u32, Value>,
 }
 
 impl LiveDevice {
-    /// Applies a heartbeat, and computes the values that it does not report.
-    pub(super) fn update(&mut self, load: DeviceLoad, slots: u32) {
+    /// Applies a heartbeat that is received at a time of the lease clock, and computes the values
+    /// that it does not report.
+    pub(super) fn update(&mut self, load: DeviceLoad, slots: u32, now: Duration) {
         let before = &self.load;
         // A counter that decreased starts from its new value: the manager restarted.
         let counts =
@@ -102,12 +106,18 @@ impl LiveDevice {
             }
             _ => self.utilization,
         };
+        let value = |r: &proto::Region| {
+            let load = Duration::try_from_secs_f64(r.load_ms / 1e3).unwrap_or_default();
+            (r.index, Value::of(r.recent_uses, load, now))
+        };
+        self.values = load.regions.iter().map(value).collect();
         self.load = load;
     }
 }
 
 /// The allocator's model of a device's regions.
-pub(super) fn regions(device: &DeviceRecord, loaded: &[proto::Region]) -> Vec<model::Region> {
+pub(super) fn regions(device: &DeviceRecord, live: Option<&LiveDevice>) -> Vec<model::Region> {
+    let loaded = live.map_or(&[][..], |live| &live.load.regions);
     let accelerator = |r: &proto::Region| model::Accelerator {
         name: r.name.clone(),
         digest: r.digest.clone(),
@@ -128,6 +138,9 @@ pub(super) fn regions(device: &DeviceRecord, loaded: &[proto::Region]) -> Vec<mo
                 digest: p.digest.clone(),
             }),
             utilization: None,
+            value: live
+                .and_then(|live| live.values.get(&index).copied())
+                .unwrap_or_default(),
         }
     };
     (0..device.regions.max(1)).map(region).collect()

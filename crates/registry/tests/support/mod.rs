@@ -158,6 +158,7 @@ pub fn board(name: &str, accelerator: Option<(char, &str)>) -> (DeviceDescriptio
         index: 0,
         digest: digest(letter),
         name: name.into(),
+        ..Region::default()
     });
     let description = DeviceDescription {
         name: name.into(),

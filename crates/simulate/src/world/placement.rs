@@ -50,7 +50,8 @@ impl World<'_> {
             return Err("unknown function".to_owned());
         };
         let request = Request::instance(function, instance);
-        let Some(decision) = self.index.choose(&request) else {
+        let chosen = self.index.choose(&request);
+        let Some(decision) = chosen.or_else(|| self.share(&request)) else {
             let spec = self
                 .functions
                 .iter()
@@ -91,6 +92,22 @@ impl World<'_> {
         Ok((decision, plans))
     }
 
+    /// Allocates devices on which an accelerator takes turns with others, as the registry does for
+    /// functions without a device.
+    fn share(&self, request: &Request<'_>) -> Option<Decision> {
+        self.turn_options?;
+        let takes_turns = |id: &String| self.boards[self.board_of[id] as usize].turns.is_some();
+        let devices = self.index.snapshot().devices.keys();
+        let except: Vec<_> = devices.filter(|id| !takes_turns(id)).cloned().collect();
+        let query = request.query.clone().without(Field::Accelerator);
+        self.index.choose(&Request {
+            query: &query,
+            except: &except,
+            takes_turns: true,
+            ..*request
+        })
+    }
+
     fn place(&mut self, function: u32, instance: Instance, decision: &Decision, plans: Vec<Plan>) {
         for plan in plans {
             self.migrate(&plan);
@@ -122,6 +139,10 @@ impl World<'_> {
         for placement in &decision.devices {
             if let (Some(lost), Some(region)) = (&placement.reconfigures, placement.region) {
                 let device = self.board_of[&placement.device];
+                if self.boards[device as usize].turns.is_some() {
+                    // Its first request has its image loaded.
+                    continue;
+                }
                 self.reconfigure(device, region as u32, lost.is_some());
             }
         }
@@ -180,6 +201,12 @@ impl World<'_> {
     }
 
     pub(super) fn programmed(&mut self, device: u32, region: u32) {
+        let is_counted = self.is_counted();
+        let board = &mut self.boards[device as usize];
+        board.counts.loading_ns += board.reconfigure_ns * u64::from(is_counted);
+        if self.loaded_in_turn(device) {
+            return;
+        }
         self.index
             .update_device(&self.board_ids[device as usize], |function| {
                 if let Some(region) = function.regions.get_mut(region as usize) {

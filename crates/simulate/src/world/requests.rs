@@ -138,6 +138,15 @@ impl World<'_> {
         let queued = &mut self.requests[id as usize];
         queued.device = device;
         queued.queued_ns = self.now_ns;
+        self.submit_in_turn(device, task);
+    }
+
+    /// Queues a task at its device's gate.
+    pub(super) fn give(&mut self, device: u32, task: Task) {
+        let request = self.requests[task.request as usize];
+        let spec = self.spec(request.function);
+        let function = &self.functions[request.function as usize];
+        let board = &mut self.boards[device as usize];
         let owner = match board.isolation {
             Isolation::Tenant => function.tenant,
             Isolation::Session => request.replica,
@@ -159,6 +168,7 @@ impl World<'_> {
         let board = &mut self.boards[device as usize];
         let ended = board.device.end(client, self.now_ns, &mut self.started);
         self.follow(device);
+        self.rest(device);
         let Some(Task { request: id, .. }) = ended else {
             return;
         };

@@ -5,6 +5,7 @@ use crate::model::{Region, Snapshot, Stored};
 use proptest::prelude::*;
 use proptest::sample::select;
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 pub fn accelerator(name: &str) -> Accelerator {
     Accelerator {
@@ -52,11 +53,20 @@ fn region() -> impl Strategy<Value = Region> {
     };
     let planned = prop::option::weighted(0.1, held()).prop_map(Option::flatten);
     let utilization = prop::option::weighted(0.2, percent());
-    (held(), planned, utilization).prop_map(|(accelerator, planned, utilization)| Region {
-        accelerator,
-        planned,
-        utilization,
-    })
+    (held(), planned, utilization, value()).prop_map(
+        |(accelerator, planned, utilization, value)| Region {
+            accelerator,
+            planned,
+            utilization,
+            value,
+        },
+    )
+}
+
+/// Values that are often equal.
+pub fn value() -> impl Strategy<Value = Value> {
+    let uses = select(vec![0.0, 0.0, 1.0, 1.0, 8.0, 100.0]);
+    uses.prop_map(|uses| Value::of(uses, Duration::from_secs(1), Duration::ZERO))
 }
 
 fn state() -> impl Strategy<Value = DeviceState> {
@@ -220,6 +230,7 @@ pub struct Demand {
     pub locality: Locality,
     pub except: Vec<DeviceId>,
     pub memory_bytes: u64,
+    pub takes_turns: bool,
 }
 
 impl Demand {
@@ -233,6 +244,7 @@ impl Demand {
             except: &self.except,
             memory_bytes: self.memory_bytes,
             instance: None,
+            takes_turns: self.takes_turns,
         }
     }
 }
@@ -261,6 +273,7 @@ pub fn any_demand() -> impl Strategy<Value = Demand> {
                 locality,
                 except: except.into_iter().collect(),
                 memory_bytes,
+                takes_turns: false,
             },
         )
 }
@@ -275,5 +288,6 @@ pub fn any_single() -> impl Strategy<Value = Demand> {
         locality: Locality::Any,
         except: Vec::new(),
         memory_bytes: 0,
+        takes_turns: false,
     })
 }

@@ -139,7 +139,18 @@ proptest! {
             let usable = loaded || (reconfigures && any_region_fits_elsewhere(&snapshot, &policy, other));
             if usable {
                 prop_assert!(loaded != reconfigures || !loaded);
-                let (mine, its) = (order_key(given, &policy), order_key(other, &policy));
+                let region = decision.devices[0].region.filter(|_| reconfigures);
+                let mine = (
+                    region.and_then(|r| given.regions[r].keeping()),
+                    order_key(given, &policy),
+                );
+                let loses = (0..other.regions.len())
+                    .filter(|r| fits_elsewhere(&snapshot, &policy, other, *r) == Some(true))
+                    .map(|r| other.regions[r].keeping())
+                    .min();
+                // Without one, rounding decides whether it can be reconfigured.
+                let Some(loses) = loses.or((!reconfigures).then_some(None)) else { continue };
+                let its = (loses.filter(|_| reconfigures), order_key(other, &policy));
                 prop_assert!(mine <= its, "{} {:?} before {} {:?}", other.id, its, given.id, mine);
             }
         }

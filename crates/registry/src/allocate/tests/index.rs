@@ -11,6 +11,7 @@ enum Change {
     Metrics(usize, f64),
     State(usize, DeviceState),
     Load(usize, &'static str),
+    Use(usize, Value),
     Allocate(Demand),
     Leave(usize),
     Policy(Policy),
@@ -25,6 +26,7 @@ fn any_change() -> impl Strategy<Value = Change> {
         3 => (at.clone(), 0.0..110.0f64).prop_map(|(n, u)| Change::Metrics(n, u)),
         1 => (at.clone(), prop::sample::select(states)).prop_map(|(n, s)| Change::State(n, s)),
         1 => (at.clone(), prop::sample::select(vec!["x", "y"])).prop_map(|(n, a)| Change::Load(n, a)),
+        3 => (at.clone(), value()).prop_map(|(n, v)| Change::Use(n, v)),
         4 => any_demand().prop_map(Change::Allocate),
         1 => (0usize..30).prop_map(Change::Leave),
         1 => any_policy().prop_map(Change::Policy),
@@ -50,6 +52,13 @@ fn apply(index: &mut Index, change: Change, step: usize) {
                 for region in &mut d.regions {
                     region.planned = None;
                     region.accelerator = Some(accelerator(name));
+                }
+            });
+        }
+        Change::Use(n, value) => {
+            index.update_device(&id(n), |d| {
+                if let Some(region) = d.regions.first_mut() {
+                    region.value = value;
                 }
             });
         }
