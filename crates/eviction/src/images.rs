@@ -8,14 +8,14 @@ use std::time::Duration;
 /// Most images that a device keeps records of. Beyond it, the least valuable one is dropped.
 pub const IMAGES_MAX: usize = 256;
 
-/// Device time per time of loads: loads take at most a tenth of the time.
-const TIME_PER_LOAD: u32 = 9;
+/// Device time per time of loads: loads take an eleventh of the time, with bursts about a tenth.
+const TIME_PER_LOAD: u32 = 10;
 /// An image whose share of the work is greater than the others' gets a longer turn, up to this
 /// multiple.
 const WEIGHT_MAX: f64 = 4.0;
 /// Loads that may follow each other without the time for them, after the device has held an image
 /// for long.
-const BURST_LOADS: u32 = 4;
+const BURST_LOADS: u32 = 2;
 
 #[derive(Clone, Copy, Debug, Default)]
 struct Image {
@@ -27,7 +27,7 @@ struct Image {
     work: Decayed,
 }
 
-/// The account of a device's time for loads. Each unit of time without a load pays for a ninth of
+/// The account of a device's time for loads. Each unit of time without a load pays for a tenth of
 /// load; a load spends its duration.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
@@ -117,7 +117,7 @@ impl Images {
         known.map_or((0.0, Duration::ZERO), |i| (i.uses.at(now), i.load))
     }
 
-    /// The turn of an image while others wait. Automatic: at least nine times its load, and longer
+    /// The turn of an image while others wait. Automatic: at least ten times its load, and longer
     /// if it has done more than its part of the recent work.
     pub fn turn<'a>(
         &self,
@@ -262,7 +262,7 @@ mod tests {
             }
             let longest = ms(*loads_ms.iter().max().unwrap());
             // The burst after the start comes in addition, and the last load is not paid for yet.
-            let most = (now - start) / 10 + longest * (BURST_LOADS + 2);
+            let most = (now - start) / (TIME_PER_LOAD + 1) + longest * (BURST_LOADS + 2);
             prop_assert!(loading <= most, "{loading:?} of {:?}", now - start);
         }
 

@@ -641,6 +641,31 @@ mod tests {
     }
 
     #[test]
+    fn uses_and_loads_are_those_of_the_image_that_is_held() {
+        let configuration = loading(1, "a");
+        let _places = (configuration.queue("a"), configuration.queue("b"));
+        let waiting = configuration.waiting_images();
+        let digests = waiting.iter().map(|image| image.digest.as_str());
+        assert_eq!(
+            digests.collect::<Vec<_>>(),
+            ["b"],
+            "the other one is being loaded"
+        );
+        // The tasks before the first count are of unknown images.
+        configuration.count_use(100, Duration::from_secs(5));
+        assert_eq!(configuration.known("a"), (0.0, Duration::ZERO));
+        configuration.count_use(103, Duration::from_secs(6));
+        let (uses, _) = configuration.known("a");
+        assert!(uses > 0.0 && uses <= 3.0, "{uses}");
+        assert!(configuration.confirm(1, "red", "a"));
+        let (_, load) = configuration.known("a");
+        assert!(!load.is_zero());
+        // A total that decreased counts as no use.
+        configuration.count_use(0, Duration::ZERO);
+        assert_eq!(configuration.known("b"), (0.0, Duration::ZERO));
+    }
+
+    #[test]
     fn an_image_is_unknown_if_its_load_does_not_end() {
         let configuration = loading(1, "a");
         assert!(configuration.join(2, "blue", "a"));

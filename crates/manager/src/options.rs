@@ -436,7 +436,7 @@ pub struct DeviceOptions {
     /// Whether it holds one image at a time.
     pub image: ImageKind,
     /// Time for which an image of preemptible sessions keeps the device while others wait and its
-    /// users have work, milliseconds. 0: automatic, at least 1 s and nine times the measured load
+    /// users have work, milliseconds. 0: automatic, at least 1 s and ten times the measured load
     /// of the image, up to four times as long for images that have done most of the recent work,
     /// and loads take at most about a tenth of the time.
     pub turn_ms: u64,

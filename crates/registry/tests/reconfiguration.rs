@@ -256,7 +256,7 @@ async fn the_image_with_the_fewest_recent_uses_gives_way() {
     c.join("n1", boards).await;
     let instance = given(c.allocate("one", "accelerator=new").await);
     assert_eq!(places(&instance), ["n1/b1"]);
-    // What is planned there was requested last.
+    // The planned image was requested last.
     let instance = given(c.allocate("two", "accelerator=other").await);
     assert_eq!(places(&instance), ["n1/b2"]);
 

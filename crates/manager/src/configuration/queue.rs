@@ -106,10 +106,15 @@ impl Configuration {
         self.state().queue.len()
     }
 
-    /// The images that wait for their turn, the next one first; at most [`SHOWN_MAX`].
+    /// The images that wait for their turn, the next one first, without the one that is being
+    /// loaded; at most [`SHOWN_MAX`].
     pub fn waiting_images(&self) -> Vec<WaitingImage> {
         let state = self.state();
-        let shown = state.queue.iter().take(SHOWN_MAX);
+        let loading = state.load.as_ref().map(|load| &load.digest);
+        let queue = state.queue.iter();
+        let shown = queue
+            .filter(|image| loading != Some(&image.digest))
+            .take(SHOWN_MAX);
         let image = |image: &Queued| WaitingImage {
             digest: image.digest.clone(),
             sessions: image.sessions,

@@ -17,18 +17,28 @@ const TURN_MIN: Duration = Duration::from_millis(270);
 /// turns of the others.
 const TURN_WAIT: Duration = Duration::from_millis(1600);
 
+/// The loads that may follow each other after a longer time with one image.
+const BURST: u32 = 3;
+
+/// Turns of a fixed length.
+fn fixed() -> String {
+    format!(
+        "turn_ms = {}\nturn_min_ms = {}\nturn_wait_ms = {}\n",
+        TURN.as_millis(),
+        TURN_MIN.as_millis(),
+        TURN_WAIT.as_millis()
+    )
+}
+
 /// A registry, and a node with devices that hold one image at a time.
-fn pool() -> (Service, Daemon) {
+fn pool(turns: &str) -> (Service, Daemon) {
     let registry = Service::start(baltra(), "registry", &Settings::default()).unwrap();
     let driver = compile_driver("slow_driver");
     let device = |n| {
         format!(
             "[[device]]\nname = 'fpga{n}'\nselect = '{n}'\ndriver = '{}'\nimage = 'exclusive'\n\
-             turn_ms = {}\nturn_min_ms = {}\nturn_wait_ms = {}\n",
+             {turns}",
             driver.display(),
-            TURN.as_millis(),
-            TURN_MIN.as_millis(),
-            TURN_WAIT.as_millis()
         )
     };
     let settings = Settings {
@@ -61,6 +71,8 @@ struct Demand {
     loads_max: u32,
     /// The share of device time spent on loads.
     share: f64,
+    /// The greatest share that the automatic turns permit.
+    share_max: f64,
 }
 
 /// Number of loads of a function's device.
@@ -120,20 +132,17 @@ async fn demand(
         longest.as_millis(),
         share * 100.0
     );
+    let burst = (LOAD * BURST).as_secs_f64() / begun.elapsed().as_secs_f64();
     Demand {
         calls,
         loads_max,
         share,
+        share_max: 0.1 + burst,
     }
 }
 
-#[tokio::test(flavor = "multi_thread")]
-async fn twelve_accelerators_on_three_devices_take_turns() {
-    let (registry, daemon) = pool();
-    let engine = engine(Options {
-        registry: registry.url().to_owned(),
-        ..options(&[])
-    });
+/// Functions with an accelerator each.
+async fn deployed(engine: &Engine) -> Vec<Arc<Function>> {
     let mut functions = Vec::new();
     for by in 1..=ACCELERATORS {
         let manifest = format!(
@@ -149,11 +158,51 @@ async fn twelve_accelerators_on_three_devices_take_turns() {
         engine.deploy(&function, 0).await;
         // Compiles it.
         assert_eq!(
-            bytes(&engine, &function, "", &ints([1])).await,
+            bytes(engine, &function, "", &ints([1])).await,
             ints([1 + by])
         );
         functions.push(function);
     }
+    functions
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn automatic_turns_bound_the_time_for_loads() {
+    let (registry, daemon) = pool("");
+    let engine = engine(Options {
+        registry: registry.url().to_owned(),
+        ..options(&[])
+    });
+    let functions = deployed(&engine).await;
+    let daemon = Arc::new(daemon);
+    let second = Duration::from_secs(1);
+    for pause in [Duration::ZERO, second / 5] {
+        let demand = demand((&engine, &daemon), &functions, 5 * second, pause).await;
+        assert!(demand.calls > 12);
+        let (share, most) = (demand.share, demand.share_max);
+        assert!(share <= most, "{share} of {most}");
+    }
+    until("the registry has measurements of the loaded images", || {
+        let shown = registry.text(&["devices", "--json"]).unwrap();
+        let devices: serde_json::Value = serde_json::from_str(&shown).unwrap();
+        let is_measured = |device: &serde_json::Value| {
+            let region = &device["regions"][0];
+            let load_ms = region["load_ms"].as_f64().unwrap_or(0.0);
+            load_ms >= LOAD.as_secs_f64() * 1e3 && region["recent_uses"].as_f64() > Some(0.0)
+        };
+        devices.as_array().unwrap().iter().all(is_measured)
+    })
+    .unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn twelve_accelerators_on_three_devices_take_turns() {
+    let (registry, daemon) = pool(&fixed());
+    let engine = engine(Options {
+        registry: registry.url().to_owned(),
+        ..options(&[])
+    });
+    let functions = deployed(&engine).await;
     let daemon = Arc::new(daemon);
     let both = (&engine, &daemon);
     let second = Duration::from_secs(1);
