@@ -77,6 +77,32 @@ static int largest_group_is_kept(struct clu *cl, cl_command_queue queue, size_t 
   return kept;
 }
 
+/* Whether the device has no group of more work-items than it claims. */
+static int larger_group_is_refused(struct clu *cl, cl_command_queue queue, size_t items) {
+  static const char plain[] = "kernel void plain(global uint *out) { out[get_global_id(0)] = 1; }";
+  cl_kernel kernel = clu_kernel(clu_program(cl, plain, ""), "plain");
+  size_t all = 2 * items;
+  cl_mem buffer = clu_buffer(cl, CL_MEM_WRITE_ONLY, all * sizeof(cl_uint));
+  clu_arg(kernel, 0, sizeof buffer, &buffer);
+  cl_int code = clEnqueueNDRangeKernel(queue, kernel, 1, NULL, &all, &all, 0, NULL, NULL);
+  return code == CL_INVALID_WORK_GROUP_SIZE || code == CL_INVALID_WORK_ITEM_SIZE;
+}
+
+/* Whether a buffer of that many bytes works to its last one. */
+static int buffer_works(struct clu *cl, cl_command_queue queue, size_t bytes) {
+  cl_int code;
+  cl_mem buffer = clCreateBuffer(cl->context, CL_MEM_READ_WRITE, bytes, NULL, &code);
+  if (code != CL_SUCCESS) return 0;
+  cl_uint in = 0x5eed, out = 0;
+  size_t last = bytes - sizeof in;
+  code = clEnqueueWriteBuffer(queue, buffer, CL_TRUE, last, sizeof in, &in, 0, NULL, NULL);
+  if (code == CL_SUCCESS) {
+    code = clEnqueueReadBuffer(queue, buffer, CL_TRUE, last, sizeof out, &out, 0, NULL, NULL);
+  }
+  clReleaseMemObject(buffer);
+  return code == CL_SUCCESS && out == in;
+}
+
 int main(void) {
   struct clu cl;
   clu_open(&cl, NULL);
@@ -97,6 +123,13 @@ int main(void) {
   claim(kernel_items > 0 && kernel_items <= items, "no kernel's groups are larger than the device's");
 
   claim(largest_group_is_kept(&cl, queue, items), "groups of the largest size");
+  claim(larger_group_is_refused(&cl, queue, items), "no larger groups");
+
+  cl_ulong buffer_bytes = 0;
+  cl_device_info bytes_max = CL_DEVICE_MAX_MEM_ALLOC_SIZE;
+  CLU(clGetDeviceInfo(cl.device, bytes_max, sizeof buffer_bytes, &buffer_bytes, NULL));
+  claim(buffer_works(&cl, queue, (size_t)buffer_bytes), "buffers of the largest size");
+  claim(!buffer_works(&cl, queue, (size_t)buffer_bytes + sizeof(cl_uint)), "no larger buffers");
 
   cl_uint n = (cl_uint)(local_bytes / sizeof(cl_uint));
   cl_uint *out = clu_alloc((size_t)local_bytes);

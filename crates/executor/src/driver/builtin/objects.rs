@@ -256,10 +256,12 @@ unsafe extern "C" fn create_buffer<T: Builtin>(
     unsafe {
         let context: &Context<T> = object(context);
         let uses_host = flags & CL_MEM_USE_HOST_PTR as u64 != 0;
+        let is_too_large = size as u64 > buffer_bytes_max(context);
         let piece = context.device.memory.take(size as u64);
         let result = match piece {
             // The device reaches its own memory alone.
             _ if uses_host => Err(CL_INVALID_VALUE),
+            _ if is_too_large => Err(CL_INVALID_BUFFER_SIZE),
             None => Err(CL_MEM_OBJECT_ALLOCATION_FAILURE),
             Some(piece) => {
                 if flags & CL_MEM_COPY_HOST_PTR as u64 != 0 && !host.is_null() {
@@ -293,8 +295,7 @@ unsafe extern "C" fn create_pipe<T: Builtin>(
     // SAFETY: a live context; `code` is null or writable.
     unsafe {
         let context: &Context<T> = object(context);
-        let most = context.device.own.info(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
-        let most = most.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
+        let most = buffer_bytes_max(context);
         made(
             pipe(&context.device.memory, most, packet_bytes, packets),
             code,
@@ -302,18 +303,20 @@ unsafe extern "C" fn create_pipe<T: Builtin>(
     }
 }
 
+/// The device's `CL_DEVICE_MAX_MEM_ALLOC_SIZE`.
+fn buffer_bytes_max<T: Builtin>(context: &Context<T>) -> u64 {
+    let most = context.device.own.info(CL_DEVICE_MAX_MEM_ALLOC_SIZE);
+    let most = most.and_then(|bytes| Some(u64::from_ne_bytes(bytes.try_into().ok()?)));
+    most.unwrap_or(0)
+}
+
 /// A pipe in memory, of which a buffer has `most` bytes at most.
-fn pipe(
-    memory: &DeviceMemory,
-    most: Option<u64>,
-    packet_bytes: u32,
-    packets: u32,
-) -> Result<Mem, cl_int> {
+fn pipe(memory: &DeviceMemory, most: u64, packet_bytes: u32, packets: u32) -> Result<Mem, cl_int> {
     if packet_bytes == 0 || packet_bytes > PACKET_BYTES_MAX || packets == 0 {
         return Err(CL_INVALID_PIPE_SIZE);
     }
     let bytes = PIPE_HEADER_BYTES + u64::from(packet_bytes) * u64::from(packets);
-    if most.is_none_or(|most| bytes > most) {
+    if bytes > most {
         return Err(CL_MEM_OBJECT_ALLOCATION_FAILURE);
     }
     let piece = memory.take(bytes).ok_or(CL_MEM_OBJECT_ALLOCATION_FAILURE)?;
@@ -487,7 +490,7 @@ mod tests {
     #[test]
     fn pipes_are_refused_beyond_their_limits() {
         let memory = DeviceMemory::private(1 << 20).unwrap();
-        let make = |bytes, packets| pipe(&memory, Some(1 << 19), bytes, packets);
+        let make = |bytes, packets| pipe(&memory, 1 << 19, bytes, packets);
         for (bytes, packets) in [(0, 1), (1, 0), (PACKET_BYTES_MAX + 1, 1)] {
             assert_eq!(make(bytes, packets).err(), Some(CL_INVALID_PIPE_SIZE));
         }

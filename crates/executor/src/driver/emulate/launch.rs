@@ -1,7 +1,7 @@
 //! Launches.
 
 use super::block::{local_bytes, Block, Sizes};
-use super::device::{Emulator, CLOCK_HZ, LOCAL_BYTES};
+use super::device::{Emulator, CLOCK_HZ, LOCAL_BYTES, WORK_GROUP_ITEMS};
 use super::faults::{failed, faulted};
 use super::kernel::Kernel;
 use super::library::State;
@@ -131,8 +131,10 @@ unsafe fn prepare(kernel: &Kernel, sizes: &Sizes) -> Result<Block> {
     let about = kernel.about();
     let required = about.required_work_group_size;
     let required = required.map(|sides| sides.map(|n| n as usize));
+    // A kernel without barriers has no limit of its own.
+    let items_max = WORK_GROUP_ITEMS.min(about.work_group_size_max as usize);
     // SAFETY: the caller's promise.
-    let range = unsafe { sizes.range(required, about.work_group_size_max as usize)? };
+    let range = unsafe { sizes.range(required, items_max)? };
     let args = kernel.args.locked().clone();
     if about.local_bytes + local_bytes(&args) > LOCAL_BYTES {
         return Err(CL_OUT_OF_RESOURCES);
