@@ -1,15 +1,20 @@
 //! A device's measurements of its images.
 
 use crate::turn::{Options, Turn, TURN_MIN};
-use crate::value::{Decayed, Value};
+use crate::value::{Decayed, Value, HALF_LIFE};
 use std::collections::BTreeMap;
+use std::f64::consts::LN_2;
 use std::time::Duration;
 
 /// Most images that a device keeps records of. Beyond it, the least valuable one is dropped.
 pub const IMAGES_MAX: usize = 256;
 
-/// Device time per time of loads: loads take an eleventh of the time, with bursts about a tenth.
+/// Device time per time of loads on a device that is in demand: loads take an eleventh of the time.
 const TIME_PER_LOAD: u32 = 10;
+/// A device on which images use this part of the time is in demand. On a device that is used less,
+/// loads take proportionally more, up to half of the time: they cost others less, and calls would
+/// wait for an idle device.
+const DEMAND: f64 = 0.2;
 /// An image whose share of the work is greater than the others' gets a longer turn, up to this
 /// multiple.
 const WEIGHT_MAX: f64 = 4.0;
@@ -27,8 +32,7 @@ struct Image {
     work: Decayed,
 }
 
-/// The account of a device's time for loads. Each unit of time without a load pays for a tenth of
-/// load; a load spends its duration.
+/// The account of a device's time for loads: time without a load pays for its part of a load.
 #[derive(Clone, Copy, Debug, Default)]
 struct Budget {
     /// Time for loads that is left at `at`; negative after a load that was not paid for.
@@ -40,16 +44,17 @@ struct Budget {
 }
 
 impl Budget {
-    fn credit_s(&self, now: Duration) -> f64 {
-        let earned = now.saturating_sub(self.at).as_secs_f64() / f64::from(TIME_PER_LOAD);
+    fn credit_s(&self, now: Duration, time_per_load: f64) -> f64 {
+        let earned = now.saturating_sub(self.at).as_secs_f64() / time_per_load;
         (self.credit_s + earned).min((self.load * BURST_LOADS).as_secs_f64())
     }
 
     /// Records a load that ends now.
-    fn spend(&mut self, took: Duration, now: Duration) {
+    fn spend(&mut self, took: Duration, now: Duration, time_per_load: f64) {
         // A change that the budget does not permit, because the operator's limit of the wait
         // requires it or no image was in use, leaves no debt beyond its own load.
-        let before = self.credit_s(now.saturating_sub(took)).max(0.0);
+        let before = self.credit_s(now.saturating_sub(took), time_per_load);
+        let before = before.max(0.0);
         *self = Budget {
             credit_s: before - took.as_secs_f64(),
             at: now,
@@ -58,9 +63,9 @@ impl Budget {
     }
 
     /// Time until the next load is paid for.
-    fn rest(&self, now: Duration) -> Duration {
-        let debt_s = (-self.credit_s(now)).max(0.0);
-        Duration::from_secs_f64(debt_s * f64::from(TIME_PER_LOAD))
+    fn rest(&self, now: Duration, time_per_load: f64) -> Duration {
+        let debt_s = (-self.credit_s(now, time_per_load)).max(0.0);
+        Duration::from_secs_f64(debt_s * time_per_load)
     }
 }
 
@@ -89,13 +94,21 @@ impl Images {
             before => (before + took) / 2,
         };
         known.uses.add(1.0, now);
-        self.budget.spend(took, now);
+        self.budget.spend(took, now, self.time_per_load(now));
         self.bound(image, now);
     }
 
     /// Records a load that failed: it took the device's time without a result.
     pub fn load_failed(&mut self, took: Duration, now: Duration) {
-        self.budget.spend(took, now);
+        self.budget.spend(took, now, self.time_per_load(now));
+    }
+
+    /// Device time for each unit of load time, by the part of the recent time that images used.
+    fn time_per_load(&self, now: Duration) -> f64 {
+        let work_s: f64 = self.images.values().map(|i| i.work.at(now)).sum();
+        let used = work_s * LN_2 / HALF_LIFE.as_secs_f64();
+        let most = f64::from(TIME_PER_LOAD);
+        (most * used / DEMAND).clamp(1.0, most)
     }
 
     /// Keeps at most [`IMAGES_MAX`] images, among them `kept`.
@@ -134,17 +147,20 @@ impl Images {
         }
         let load = self.images.get(image).map_or(Duration::ZERO, |i| i.load);
         let least = TURN_MIN.max(load * TIME_PER_LOAD).max(options.turn_min);
+        let part = self.part(image, waiting, now);
+        // An image that is used less than those that wait keeps them only briefly.
+        let time_per_load = (self.time_per_load(now) * part.min(1.0)).max(1.0);
         Turn {
-            length: least.mul_f64(self.weight(image, waiting, now)),
-            rest: self.budget.rest(now),
+            length: least.mul_f64(part.sqrt().clamp(1.0, WEIGHT_MAX)),
+            rest: self.budget.rest(now, time_per_load),
         }
     }
 
-    /// The weight of an image's demand among those that contend for the device: the square root of
-    /// its work relative to the mean, at least 1. A longer turn lets an image do more work, which
-    /// must not lengthen its next turn again without end: with the square root, images that could
-    /// use the device all the time get equal turns in the long run.
-    fn weight<'a>(
+    /// An image's recent work relative to the mean of those that contend for the device. The
+    /// length of its turn grows by the square root of that: a longer turn lets an image do more
+    /// work, which must not lengthen its next turn again without end. So images that could use the
+    /// device all the time get equal turns in the long run.
+    fn part<'a>(
         &self,
         image: &str,
         waiting: impl IntoIterator<Item = &'a str>,
@@ -156,11 +172,10 @@ impl Images {
         for other in waiting.into_iter().filter(|name| *name != image) {
             all = (all.0 + 1, all.1 + work(other));
         }
-        if own <= 0.0 {
+        if all.1 <= 0.0 {
             return 1.0;
         }
-        let mean = all.1 / f64::from(all.0);
-        (own / mean).sqrt().clamp(1.0, WEIGHT_MAX)
+        own * f64::from(all.0) / all.1
     }
 }
 
@@ -243,10 +258,11 @@ mod tests {
     }
 
     proptest! {
-        /// Images alternate as fast as the policy permits, without work.
+        /// Images alternate as fast as the policy permits.
         #[test]
-        fn loads_take_at_most_a_tenth_of_the_time_when_images_thrash(
+        fn loads_take_half_of_an_idle_devices_time_and_a_tenth_of_one_in_demand(
             loads_ms in prop::collection::vec(1u64..20_000, 1..6), before_s in 0u64..1_000,
+            in_demand: bool,
         ) {
             let mut images = Images::default();
             let start = Duration::from_secs(before_s);
@@ -255,14 +271,19 @@ mod tests {
                 let load = ms(loads_ms[n % loads_ms.len()]);
                 now += load;
                 loading += load;
-                images.loaded(&n.to_string(), load, now);
-                let turn = images.turn(&AUTOMATIC, &n.to_string(), ["next"], now);
+                let name = n.to_string();
+                if in_demand {
+                    images.used(&name, 1, HALF_LIFE, now);
+                }
+                images.loaded(&name, load, now);
+                let turn = images.turn(&AUTOMATIC, &name, ["next"], now);
                 prop_assert!(turn.length >= load * TIME_PER_LOAD);
                 now += turn.rest.min(turn.length);
             }
             let longest = ms(*loads_ms.iter().max().unwrap());
+            let part = if in_demand { TIME_PER_LOAD } else { 1 } + 1;
             // The burst after the start comes in addition, and the last load is not paid for yet.
-            let most = (now - start) / (TIME_PER_LOAD + 1) + longest * (BURST_LOADS + 2);
+            let most = (now - start) / part + longest * (BURST_LOADS + 2);
             prop_assert!(loading <= most, "{loading:?} of {:?}", now - start);
         }
 

@@ -11,7 +11,8 @@ pub struct Options {
     /// Length of every turn; `None`: from the measured loads and the demand.
     pub turn: Option<Duration>,
     /// Least time for which an image keeps the device, also without work. An automatic turn keeps
-    /// it longer if loads would take more than a tenth of the time.
+    /// it longer if loads would take more than a tenth of the time, half on
+    /// a device that is hardly used.
     pub turn_min: Duration,
     /// Longest time for which an image waits, loads excluded; `None`: no limit.
     pub wait: Option<Duration>,

@@ -437,8 +437,8 @@ pub struct DeviceOptions {
     pub image: ImageKind,
     /// Time for which an image of preemptible sessions keeps the device while others wait and its
     /// users have work, milliseconds. 0: automatic, at least 1 s and ten times the measured load
-    /// of the image, up to four times as long for images that have done most of the recent work,
-    /// and loads take at most about a tenth of the time.
+    /// of the image, up to four times as long for images that have done most of the recent work.
+    /// Loads take at most about a tenth of the time, half on a device that is hardly used.
     pub turn_ms: u64,
     /// Least time for which such an image keeps the device while others wait, also without work,
     /// milliseconds: with a fixed `turn_ms`, it bounds the share of time that loads take.

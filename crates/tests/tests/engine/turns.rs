@@ -71,8 +71,8 @@ struct Demand {
     loads_max: u32,
     /// The share of device time spent on loads.
     share: f64,
-    /// The greatest share that the automatic turns permit.
-    share_max: f64,
+    /// The share that loads after a longer time with one image may take in addition.
+    burst: f64,
 }
 
 /// Number of loads of a function's device.
@@ -137,7 +137,7 @@ async fn demand(
         calls,
         loads_max,
         share,
-        share_max: 0.1 + burst,
+        burst,
     }
 }
 
@@ -176,10 +176,11 @@ async fn automatic_turns_bound_the_time_for_loads() {
     let functions = deployed(&engine).await;
     let daemon = Arc::new(daemon);
     let second = Duration::from_secs(1);
-    for pause in [Duration::ZERO, second / 5] {
+    // With work all the time, and with sparse calls.
+    for (pause, most) in [(Duration::ZERO, 0.1), (second / 5, 0.5)] {
         let demand = demand((&engine, &daemon), &functions, 5 * second, pause).await;
         assert!(demand.calls > 12);
-        let (share, most) = (demand.share, demand.share_max);
+        let (share, most) = (demand.share, most + demand.burst);
         assert!(share <= most, "{share} of {most}");
     }
     until("the registry has measurements of the loaded images", || {
