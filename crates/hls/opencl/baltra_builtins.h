@@ -26,7 +26,8 @@ uint BALTRA_OF_CONSTANT __baltra_group_id(uint dimension);
 uint BALTRA_OF_CONSTANT __baltra_global_id(uint dimension);
 /* A word of the argument block, from a bit on. */
 uint BALTRA_OF_CONSTANT __baltra_word(uint word, uint low);
-void __attribute__((convergent, noduplicate)) __baltra_barrier(void);
+/* Not merged: the end of a branch is not a barrier of the other one. */
+void __attribute__((convergent, nomerge)) __baltra_barrier(void);
 void __baltra_text(uint character);
 /* Earlier writes of buffers become visible to other kernels, and theirs to this one. */
 void __attribute__((convergent, nomerge)) __baltra_fence(void);

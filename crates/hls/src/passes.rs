@@ -21,6 +21,7 @@ mod loop_end;
 mod loop_values;
 pub mod loops;
 mod narrow;
+mod overflow;
 pub mod pipes;
 mod printf;
 mod private_volatile;

@@ -1,8 +1,10 @@
 //! Tests on IR as text. `crates/cluster/tests/forms.rs` tests kernels in C.
 
 mod chance;
+mod helpers;
 mod interpret;
 mod kernels;
+mod overflow;
 
 use crate::error::Result;
 use crate::{from_ir, Hardware};

@@ -94,6 +94,9 @@ const IGNORED: [&str; 12] = [
 const STANDARD: &str = "-cl-std=CL1.2";
 /// The macro of its number.
 const VERSION: &str = "__OPENCL_C_VERSION__";
+/// `inline` without `static` defines a function, as in other compilers of OpenCL C: C99 requires
+/// another definition. Objects keep C99's meaning, so that several of them may have the function.
+const INLINE: &str = "-fgnu89-inline";
 /// Defined for objects, whose functions are not their own.
 const FOR_OBJECTS: &str = "-DBALTRA_OBJECT";
 
@@ -288,7 +291,7 @@ pub(super) fn precompile(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
 pub(super) fn precompilers() -> [Command; 2] {
     FORMS.each_ref().map(|form| {
         let mut clang = command_for("cl-header");
-        clang.args(["-I.", STANDARD, form.flag, BUILTINS]);
+        clang.args(["-I.", STANDARD, form.flag, INLINE, BUILTINS]);
         clang
     })
 }
@@ -330,7 +333,10 @@ impl FrontEnd<'_> {
             .args([&self.standard, self.form.flag])
             .args(&self.defines);
         match self.output {
-            Output::Ir(loops) => optimize(&mut clang, *loops),
+            Output::Ir(loops) => {
+                clang.arg(INLINE);
+                optimize(&mut clang, *loops);
+            }
             Output::Object => {
                 clang.arg(FOR_OBJECTS);
                 clang.args([
@@ -425,6 +431,8 @@ fn optimize(clang: &mut Command, loops: Loops) {
         .args(["-mllvm", "-indvars-widen-indvars=false"])
         // The program's functions are part of its kernels.
         .args(["-mllvm", "-inline-threshold=1000000"])
+        .args(["-mllvm", "-inlinecold-threshold=1000000"])
+        .args(["-mllvm", "-inline-cold-callsite-threshold=1000000"])
         .args(["-S", "-emit-llvm", "-o", IR]);
 }
 

@@ -1,7 +1,7 @@
 //! Splits structures and vectors in registers into a value for each member. A structure that a
 //! function returns goes through a memory of its own.
 
-use super::vector;
+use super::{overflow, vector};
 use crate::error::{Error, Result};
 use crate::ir::{
     Callee, Function, FunctionId, GlobalId, Instruction, Module, Op, Type, Value, ValueId,
@@ -348,6 +348,19 @@ impl<'a> Splitter<'a> {
             code.push(Instruction::new(result, call, &instruction.position));
             return Ok(());
         };
+        if let Op::Call(Callee::Named(name), operands) = &call {
+            if let Some(operation) = overflow::Operation::named(name) {
+                let parts = self.parts[result.0].clone();
+                let new = &mut self.new;
+                let mut add = |result: Option<ValueId>, ty: Type, op: Op| {
+                    let result = result.unwrap_or_else(|| new.value("checked", ty));
+                    code.push(Instruction::new(Some(result), op, &instruction.position));
+                    Value::Local(result)
+                };
+                operation.expand(operands, &parts, &mut add);
+                return Ok(());
+            }
+        }
         let Some((global, ty)) = returned else {
             return Err(
                 Error::unsupported("call of an intrinsic that returns a structure")

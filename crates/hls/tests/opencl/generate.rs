@@ -1,7 +1,7 @@
 //! Generates random kernels in OpenCL C: integers of all widths, floats, vectors, structures that
 //! hold pointers or structures and are copied, pointers to private, local and global memory, nested
-//! loops, calls, barriers, local memory and atomic functions. Kernels avoid undefined behavior, and
-//! their results do not depend on the order of work-items.
+//! loops, calls, barriers (also in functions), local memory and atomic functions. Kernels avoid
+//! undefined behavior, and their results do not depend on the order of work-items.
 
 use std::fmt::Write;
 
@@ -371,7 +371,10 @@ impl Generator {
         let value = self.integer(1);
         let (by, other) = (self.below(7) + 1, self.statement());
         let read = format!("(lid + {by}) % items");
-        match self.below(8) {
+        match self.below(11) {
+            8 => format!("x ^= neighbor(shared, lid, {read}, {value}); {other}"),
+            9 => format!("if ((n + get_group_id(0)) & 1) {{ y += rotated(shared, lid, {read}, {value}); }} {other}"),
+            10 => format!("a ^= (int)reduced(shared, lid, items, {value}); {other}"),
             6 => format!("wide[lid] = u4; barrier(CLK_LOCAL_MEM_FENCE); for (uint k = 0; k < {}; k++) {{ turn = k; u4 ^= wide[k % items] + wide[{read}]; {other} }} barrier(CLK_LOCAL_MEM_FENCE);", by + 1),
             7 => format!("wide[lid].s{} = {value}; _Pragma(\"unroll\") for (uint k = 0; k < 4; k++) x = x * 5 + ((local uint *)(wide + lid))[k]; {other} barrier(CLK_LOCAL_MEM_FENCE);", by & 3),
             4 => format!("if ((n + get_group_id(0)) & 1) {{ shared[lid] = {value}; barrier(CLK_LOCAL_MEM_FENCE); y -= shared[{read}]; barrier(CLK_LOCAL_MEM_FENCE); }} else {{ {other} }}"),
@@ -444,6 +447,30 @@ constant entry entries[3] = {{200, {1, -2}, {3, -4}}, {7, {-300, 400}, {-1, 9}},
 constant list lists[2] = {{9, {{1, {2, 3}, {4, 5}}, {6, {-7, 8}, {9, 10}}}}, {11, {{12, {13, -14}, {0, 1}}, {15, {16, 17}, {2, 3}}}}};
 uint bits(float f) { return f != f ? 7u : as_uint(f); }
 float small(float f) { return fabs(f) < 1e9f ? f : 1.5f; }
+uint neighbor(local uint *of, uint at, uint from, uint value)
+{
+    of[at] = value;
+    barrier(CLK_LOCAL_MEM_FENCE);
+    value = of[from];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return value;
+}
+inline uint rotated(local uint *of, uint at, uint from, uint value)
+{
+    return neighbor(of, at, from, value) * 3 + neighbor(of, at, from, value >> 1);
+}
+static uint reduced(local uint *of, uint at, uint items, uint value)
+{
+    of[at] = value;
+    for (uint by = 1; by < items; by *= 2) {
+        barrier(CLK_LOCAL_MEM_FENCE);
+        if (at % (2 * by) == 0 && at + by < items) of[at] += of[at + by];
+    }
+    barrier(CLK_LOCAL_MEM_FENCE);
+    value = of[0];
+    barrier(CLK_LOCAL_MEM_FENCE);
+    return value;
+}
 uint mix_of(uint a, uint b) { return (a << 7 | a >> 25) ^ b * 2654435761u; }
 part picked(part a, part b, uint x)
 {

@@ -94,6 +94,7 @@ impl Case {
         run(Command::new("clang-16")
             .args(["-x", "cl", "-cl-std=CL1.2", "-cl-single-precision-constant"])
             .args(["-O0", "-w", "-ffp-contract=off", "-Xclang", "-fno-builtin"])
+            .arg("-fgnu89-inline")
             .arg("-I")
             .arg(home.join("opencl"))
             .args(["-include", "baltra_builtins.h", "-c"])
