@@ -68,7 +68,7 @@ def measure(images, seeds, mhz, jobs, only=None, **options):
         mapped = []
         for path in images:
             for file, text in kernels(path.read_bytes()):
-                name = Path(file).stem.removeprefix("kernel_")
+                name = Path(file).stem.removeprefix("opencl_")
                 if only and name not in only:
                     continue
                 work = TARGET / "work" / "images" / f"{program_name(path)}-{name}"

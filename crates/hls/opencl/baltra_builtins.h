@@ -344,6 +344,20 @@ BALTRA_MEMORY(uint) BALTRA_MEMORY(long) BALTRA_MEMORY(ulong) BALTRA_MEMORY(float
         *p = old == expected ? v : old;                                                \
         return old;                                                                    \
     }
+/* Declared, so that no conversion of the pointer makes them those of 32 bits. */
+#define BALTRA_NO_64_BITS "64-bit atomic functions are not supported (use 32 bits)"
+#define BALTRA_NO_ATOMIC(NAME, T, SPACE, ...)                                                      \
+    T __attribute__((overloadable, unavailable(BALTRA_NO_64_BITS)))                                \
+    atomic_##NAME(volatile SPACE T *p __VA_ARGS__);
+#define BALTRA_NO_ATOMICS_OF(T, SPACE)                                                             \
+    BALTRA_NO_ATOMIC(add, T, SPACE, , T v) BALTRA_NO_ATOMIC(sub, T, SPACE, , T v)                  \
+    BALTRA_NO_ATOMIC(xchg, T, SPACE, , T v) BALTRA_NO_ATOMIC(and, T, SPACE, , T v)                 \
+    BALTRA_NO_ATOMIC(or, T, SPACE, , T v) BALTRA_NO_ATOMIC(xor, T, SPACE, , T v)                   \
+    BALTRA_NO_ATOMIC(min, T, SPACE, , T v) BALTRA_NO_ATOMIC(max, T, SPACE, , T v)                  \
+    BALTRA_NO_ATOMIC(inc, T, SPACE) BALTRA_NO_ATOMIC(dec, T, SPACE)                                \
+    BALTRA_NO_ATOMIC(cmpxchg, T, SPACE, , T expected, T v)
+BALTRA_NO_ATOMICS_OF(long, __global) BALTRA_NO_ATOMICS_OF(ulong, __global)
+BALTRA_NO_ATOMICS_OF(long, __local) BALTRA_NO_ATOMICS_OF(ulong, __local)
 BALTRA_ATOMICS_OF(int, __global) BALTRA_ATOMICS_OF(uint, __global)
 BALTRA_ATOMICS_OF(int, __local) BALTRA_ATOMICS_OF(uint, __local)
 BALTRA_FUNCTION float atomic_xchg(volatile __global float *p, float v) { float old = *p; *p = v; return old; }
@@ -491,15 +505,58 @@ int printf(__constant const char *restrict format, ...);
 #define __EMBEDDED_PROFILE__ 1
 #define cles_khr_int64 1
 #undef __IMAGE_SUPPORT__
+#undef __opencl_c_3d_image_writes
+#undef __opencl_c_atomic_order_acq_rel
+#undef __opencl_c_atomic_order_seq_cst
+#undef __opencl_c_atomic_scope_all_devices
+#undef __opencl_c_atomic_scope_device
+#undef __opencl_c_device_enqueue
+#undef __opencl_c_ext_fp16_global_atomic_add
+#undef __opencl_c_ext_fp16_global_atomic_load_store
+#undef __opencl_c_ext_fp16_global_atomic_min_max
+#undef __opencl_c_ext_fp16_local_atomic_add
+#undef __opencl_c_ext_fp16_local_atomic_load_store
+#undef __opencl_c_ext_fp16_local_atomic_min_max
+#undef __opencl_c_ext_fp32_global_atomic_add
+#undef __opencl_c_ext_fp32_global_atomic_min_max
+#undef __opencl_c_ext_fp32_local_atomic_add
+#undef __opencl_c_ext_fp32_local_atomic_min_max
+#undef __opencl_c_ext_fp64_global_atomic_add
+#undef __opencl_c_ext_fp64_global_atomic_min_max
+#undef __opencl_c_ext_fp64_local_atomic_add
+#undef __opencl_c_ext_fp64_local_atomic_min_max
+#undef __opencl_c_fp64
+#undef __opencl_c_images
+#undef __opencl_c_integer_dot_product_input_4x8bit
+#undef __opencl_c_integer_dot_product_input_4x8bit_packed
+#undef __opencl_c_program_scope_global_variables
+#undef __opencl_c_read_write_images
+#undef __opencl_c_subgroups
+#undef __opencl_c_work_group_collective_functions
 #undef cl_amd_media_ops
 #undef cl_amd_media_ops2
+#undef cl_ext_float_atomics
 #undef cl_intel_device_side_avc_motion_estimation
 #undef cl_intel_subgroups
 #undef cl_intel_subgroups_short
 #undef cl_khr_3d_image_writes
 #undef cl_khr_depth_images
+#undef cl_khr_extended_bit_ops
 #undef cl_khr_fp16
 #undef cl_khr_fp64
 #undef cl_khr_gl_msaa_sharing
 #undef cl_khr_int64_base_atomics
 #undef cl_khr_int64_extended_atomics
+#undef cl_khr_integer_dot_product
+#undef cl_khr_mipmap_image
+#undef cl_khr_mipmap_image_writes
+#undef cl_khr_srgb_image_writes
+#undef cl_khr_subgroup_ballot
+#undef cl_khr_subgroup_clustered_reduce
+#undef cl_khr_subgroup_extended_types
+#undef cl_khr_subgroup_non_uniform_arithmetic
+#undef cl_khr_subgroup_non_uniform_vote
+#undef cl_khr_subgroup_rotate
+#undef cl_khr_subgroup_shuffle
+#undef cl_khr_subgroup_shuffle_relative
+#undef cl_khr_subgroups

@@ -326,8 +326,9 @@ BALTRA_FASTER(native) BALTRA_FASTER(half)
 /* ---- doubles: an error instead of a conversion to floats ---- */
 
 #ifdef BALTRA_DOUBLES
-#define BALTRA_ABSENT(F) double __attribute__((overloadable, unavailable("not for doubles"))) F(double a);
-#define BALTRA_ABSENT_2(F) double __attribute__((overloadable, unavailable("not for doubles"))) F(double a, double b);
+#define BALTRA_NO_DOUBLES __attribute__((overloadable, unavailable("not for doubles (use float)")))
+#define BALTRA_ABSENT(F) double BALTRA_NO_DOUBLES F(double a);
+#define BALTRA_ABSENT_2(F) double BALTRA_NO_DOUBLES F(double a, double b);
 BALTRA_ABSENT(sin) BALTRA_ABSENT(cos) BALTRA_ABSENT(tan) BALTRA_ABSENT(asin) BALTRA_ABSENT(acos) BALTRA_ABSENT(atan)
 BALTRA_ABSENT(sinpi) BALTRA_ABSENT(cospi) BALTRA_ABSENT(tanpi) BALTRA_ABSENT(sinh) BALTRA_ABSENT(cosh) BALTRA_ABSENT(tanh)
 BALTRA_ABSENT(asinh) BALTRA_ABSENT(acosh) BALTRA_ABSENT(atanh) BALTRA_ABSENT(exp) BALTRA_ABSENT(exp2) BALTRA_ABSENT(exp10)

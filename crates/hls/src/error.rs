@@ -34,6 +34,64 @@ pub enum ErrorKind {
     Internal,
 }
 
+/// Functions of OpenCL C that are not defined: how their names begin, what they are (empty: their
+/// name says it), and the remedy.
+const ABSENT: [(&str, &str, &str); 13] = [
+    ("work_group_", "", "use local memory and barriers"),
+    ("sub_group_", "", "use local memory and barriers"),
+    ("intel_sub_group_", "", "use local memory and barriers"),
+    (
+        "atomic_",
+        "",
+        "use the functions of OpenCL 1.2, such as 'atomic_add'",
+    ),
+    (
+        "__opencl_atomic_",
+        "atomic types",
+        "use integers and 'atomic_add'",
+    ),
+    (
+        "__translate_sampler_initializer",
+        "samplers",
+        "read from a buffer",
+    ),
+    ("read_image", "images", "use a buffer"),
+    ("write_image", "images", "use a buffer"),
+    ("get_image_", "images", "use a buffer"),
+    (
+        "ndrange_",
+        "kernels that enqueue kernels",
+        "enqueue them by the host",
+    ),
+    (
+        "enqueue_kernel",
+        "kernels that enqueue kernels",
+        "enqueue them by the host",
+    ),
+    (
+        "__enqueue_kernel_",
+        "kernels that enqueue kernels",
+        "enqueue them by the host",
+    ),
+    (
+        "get_default_queue",
+        "kernels that enqueue kernels",
+        "enqueue them by the host",
+    ),
+];
+
+/// The message and the remedy for a function of OpenCL C that the library lacks.
+pub(crate) fn absent(name: &str) -> Option<(String, &'static str)> {
+    let (_, what, remedy) = ABSENT
+        .iter()
+        .find(|(prefix, ..)| name.starts_with(prefix))?;
+    let message = match *what {
+        "" => format!("'{name}' is not supported"),
+        what => format!("{what} are not supported"),
+    };
+    Some((message, remedy))
+}
+
 /// The reason why a kernel cannot be synthesized.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Error {
@@ -74,6 +132,9 @@ impl Error {
     }
 
     pub(crate) fn undefined_function(name: &str) -> Error {
+        if let Some((message, remedy)) = absent(plain(name)) {
+            return Error::unsupported(message).remedy(remedy);
+        }
         Error::unsupported(format!(
             "call of '{}', which neither the sources nor the library define",
             plain(name)

@@ -354,6 +354,9 @@ const TAKEN: &[&str] = &[
     "channels_ready",
 ];
 
+/// Characters of the longest name that an identifier is made of.
+const LENGTH_MAX: usize = 80;
+
 /// The identifiers in use.
 pub struct Names(HashSet<String>);
 
@@ -367,6 +370,7 @@ impl Names {
         let mut plain: String = like
             .chars()
             .map(|c| if c.is_ascii_alphanumeric() { c } else { '_' })
+            .take(LENGTH_MAX)
             .collect();
         // LLVM's inliner appends `.i`.
         while let Some(shorter) = plain.strip_suffix("_i").filter(|s| !s.is_empty()) {
@@ -441,8 +445,12 @@ mod tests {
             ("sum_p3", "sum_p3_2"),
             ("argument_1033", "argument_1033_2"),
             ("port_word_0", "port_word_0_2"),
+            ("größe", "gr__e"),
         ] {
             assert_eq!(names.new_name(like), name, "{like}");
         }
+        let long = names.new_name(&"x".repeat(5000));
+        assert_ne!(long, names.new_name(&"x".repeat(5001)));
+        assert!(long.len() <= LENGTH_MAX, "{long}");
     }
 }

@@ -15,6 +15,7 @@ mod inputs;
 mod library;
 mod manifest;
 mod metadata;
+mod module_name;
 mod objects;
 mod prepared;
 
@@ -30,6 +31,7 @@ pub use library::build_library;
 pub use manifest::{
     AddressSpace, Argument, ChannelUse, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
 };
+pub use module_name::module_name;
 pub use objects::{compile_linked, compile_object, link_objects};
 pub use prepared::Prepared;
 use std::collections::HashSet;
@@ -47,6 +49,10 @@ pub const STATUS_BARRIER: u64 = passes::work_items::STATUS_BARRIER;
 /// LUTs of the largest kernel whose work-items execute in parts: a quarter of the largest part of the
 /// family.
 const PARTS_LUTS_MAX: u64 = 20_000;
+
+/// Kernels of a program: each takes a second of the compilers or more, of the 300 s that a build
+/// has.
+const KERNELS_MAX: usize = 128;
 
 /// The options with which a program is compiled.
 #[derive(Clone, Debug)]
@@ -144,6 +150,7 @@ fn synthesize_all(
     if kernels.is_empty() {
         log.push_str("warning: the program has no kernel\n");
     }
+    check_count(&module, &kernels)?;
     let mut files = Vec::new();
     let mut unrolled = None;
     for kernel in &mut kernels {
@@ -174,7 +181,7 @@ fn synthesize_all(
                 break;
             }
         }
-        files.push((format!("kernel_{}.sv", kernel.name), text));
+        files.push((format!("{}.sv", module_name(&kernel.name)), text));
     }
     channels::check(&kernels)?;
     channels::warn(&kernels, &mut log);
@@ -183,6 +190,21 @@ fn synthesize_all(
         files,
         log,
     })
+}
+
+/// Refuses a program whose kernels take longer to compile than a build may take.
+fn check_count(module: &Module, kernels: &[KernelInfo]) -> Result<(), Error> {
+    let Some(first) = kernels.get(KERNELS_MAX) else {
+        return Ok(());
+    };
+    let function = module.functions.iter().find(|f| f.name == first.name);
+    let position = function.map(|f| f.position.clone()).unwrap_or_default();
+    Err(Error::too_large(format!(
+        "the program has {} kernels, at most {KERNELS_MAX} are supported",
+        kernels.len()
+    ))
+    .remedy("divide it into several programs")
+    .at(&position))
 }
 
 /// The forms to try if the first one, with its loops and each work-item alone, is not a pipeline:
@@ -223,7 +245,7 @@ fn synthesize(
     form: Form<'_>,
 ) -> Result<Synthesized, Error> {
     let (items, memories) = lower(kernel, &mut module, options, form)?;
-    let name = format!("kernel_{}", kernel.name);
+    let name = module_name(&kernel.name);
     let interface = Interface::Accelerator;
     let hardware = synthesis::hardware(&module, &memories, &name, clang::SOURCE, interface)?;
     let prefix = format!("{}.", kernel.name);
@@ -234,7 +256,7 @@ fn synthesize(
     kernel.private_bytes = items.private_bytes;
     kernel.report = estimate::report(&module, &memories, &hardware);
     let position = module.functions.first().map(|f| f.position.clone());
-    estimate::check(&memories, &hardware, &kernel.report)
+    estimate::check(&module, &memories, &hardware, &kernel.report)
         .map_err(|error| error.at(&position.unwrap_or_default()))?;
     let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
     Ok(Synthesized {

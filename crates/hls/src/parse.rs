@@ -10,7 +10,7 @@ mod operand;
 
 use crate::error::{Error, Position, Result};
 use crate::ir::{Global, GlobalId, Module};
-use cursor::Cursor;
+pub use cursor::{unescape, Cursor};
 use function::function;
 use global::global;
 use metadata::Metadata;

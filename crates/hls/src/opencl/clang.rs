@@ -3,6 +3,7 @@
 use super::inputs::make_file;
 use super::{BuildError, Options};
 use crate::compile::CLANG;
+use crate::error::absent;
 use crate::program;
 use std::fs;
 use std::io;
@@ -376,7 +377,9 @@ fn without_notes(log: &str, library: &Path) -> String {
         if let Some((place, _)) = line.split_once(": note: ") {
             let place = place.strip_prefix(&library).unwrap_or(place);
             let place = place.trim_start_matches("./");
-            is_note = LIBRARY.iter().any(|(name, _)| place.starts_with(name));
+            // Clang's own declarations of built-in functions have the place of their use.
+            is_note = LIBRARY.iter().any(|(name, _)| place.starts_with(name))
+                || line.ends_with(": note: candidate function");
         } else if [
             ": error: ",
             ": warning: ",
@@ -396,6 +399,25 @@ fn without_notes(log: &str, library: &Path) -> String {
     out.replace(&library, "")
 }
 
+/// Clang's messages, with the remedy where a function is one of OpenCL C that the device lacks.
+fn with_remedies(log: &str) -> String {
+    let mut out = String::new();
+    for line in log.lines() {
+        let parts = [
+            "use of undeclared identifier '",
+            "implicit declaration of function '",
+        ];
+        let found = parts.iter().find_map(|part| {
+            let (before, after) = line.split_once(part)?;
+            let (message, remedy) = absent(after.split('\'').next()?)?;
+            Some(format!("{before}{message} ({remedy})"))
+        });
+        out += found.as_deref().unwrap_or(line);
+        out.push('\n');
+    }
+    out
+}
+
 /// Clang for OpenCL's target.
 fn command() -> Command {
     let mut clang = Command::new(CLANG);
@@ -413,6 +435,8 @@ fn command_for(language: &str) -> Command {
     clang
         .args(["-x", language])
         .args(["-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
+        // A pointer to another type is most often an error, and selects a wrong overload.
+        .arg("-Werror=incompatible-pointer-types")
         // The device's version, which clang leaves to its caller.
         .arg("-D__OPENCL_VERSION__=120");
     clang
@@ -444,7 +468,7 @@ fn run(clang: &mut Command) -> Result<String, BuildError> {
     let log = String::from_utf8_lossy(&run.stderr).into_owned();
     if !run.status.success() {
         let log = log.replace(AS_PARAMETER, "a channel cannot be an argument");
-        let log = program::failure(CLANG, run.status, &log);
+        let log = program::failure(CLANG, run.status, &with_remedies(&log));
         return Err(BuildError { log });
     }
     for (attribute, what, remedy) in REFUSED {

@@ -32,6 +32,9 @@ const BITS_PER_LUT: u64 = 2;
 const DEVICE: &str = "an LFE5UM5G-85F";
 const DEVICE_BLOCK_RAMS: u64 = 208;
 const DEVICE_MULTIPLIERS: u64 = 156;
+const DEVICE_LUTS: u64 = 83_640;
+/// Estimates above the device's LUTs by at most one part of this many may be too high.
+const LUTS_TOLERANCE: u64 = 4;
 
 /// LUTs of a unit.
 fn unit_luts(kind: Unit) -> u64 {
@@ -52,34 +55,11 @@ fn unit_luts(kind: Unit) -> u64 {
 
 /// Describes a kernel's hardware.
 pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Report {
-    let mut luts = FRAME_LUTS;
-    let mut result_bits = 0;
-    for function in &module.functions {
-        for instruction in function.instructions() {
-            if unit(function, instruction).is_some() {
-                continue;
-            }
-            let bits = instruction.result.and_then(|r| function[r].ty.bits());
-            let bits = u64::from(bits.unwrap_or(0));
-            result_bits += match instruction.op {
-                Op::Binary(..) | Op::Select(..) | Op::Address { .. } | Op::Phi(_) => bits,
-                Op::Compare { bits, .. } => u64::from(bits) / 2,
-                Op::Store { .. } => 32,
-                _ => 0,
-            };
-        }
-    }
-    luts += result_bits / BITS_PER_LUT;
-    let (readers, reader_block_rams) = readers(module);
-    luts += readers * READER_LUTS + if readers > 0 { READERS_LUTS } else { 0 };
-    let mut multipliers = 0;
-    for (&kind, &count) in &hardware.units {
-        luts += unit_luts(kind) * u64::from(count);
-        multipliers += u64::from(kind.multipliers() * count);
-    }
+    let parts = lut_parts(module, memories, hardware);
+    let units = hardware.units.iter();
+    let multipliers = units.map(|(kind, count)| u64::from(kind.multipliers() * count));
     let on_chip = || memories.all.iter().filter(|m| !m.far);
     let block_rams: u64 = on_chip().map(block_rams).sum();
-    luts += on_chip().map(memory_luts).sum::<u64>();
     Report {
         states: hardware.states as u64,
         loops: (hardware.pipelines.iter())
@@ -97,10 +77,45 @@ pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Repo
                 banks: u64::from(m.banks.count()),
             })
             .collect(),
-        luts,
-        block_rams: block_rams + reader_block_rams,
-        multipliers,
+        luts: parts.iter().map(|(_, luts)| luts).sum(),
+        block_rams: block_rams + readers(module).1,
+        multipliers: multipliers.sum(),
     }
+}
+
+/// The parts of a kernel's LUTs.
+fn lut_parts(module: &Module, memories: &Memories, hardware: &Hardware) -> Vec<(String, u64)> {
+    let mut result_bits = 0;
+    for function in &module.functions {
+        for instruction in function.instructions() {
+            if unit(function, instruction).is_some() {
+                continue;
+            }
+            let bits = instruction.result.and_then(|r| function[r].ty.bits());
+            let bits = u64::from(bits.unwrap_or(0));
+            result_bits += match instruction.op {
+                Op::Binary(..) | Op::Select(..) | Op::Address { .. } | Op::Phi(_) => bits,
+                Op::Compare { bits, .. } => u64::from(bits) / 2,
+                Op::Store { .. } => 32,
+                _ => 0,
+            };
+        }
+    }
+    let (readers, _) = readers(module);
+    let mut parts = vec![
+        ("start and memory port".to_owned(), FRAME_LUTS),
+        ("operations".to_owned(), result_bits / BITS_PER_LUT),
+    ];
+    if readers > 0 {
+        let luts = readers * READER_LUTS + READERS_LUTS;
+        parts.push(("ports of loads".to_owned(), luts));
+    }
+    for (&kind, &count) in &hardware.units {
+        parts.push((kind.name(), unit_luts(kind) * u64::from(count)));
+    }
+    let on_chip = memories.all.iter().filter(|m| !m.far);
+    parts.extend(on_chip.map(|m| (m.name.clone(), memory_luts(m))));
+    parts
 }
 
 /// The ports of loads, and their block RAMs.
@@ -151,34 +166,47 @@ fn block_rams(memory: &Memory) -> u64 {
     bank << memory.banks.bits
 }
 
-/// Checks that a kernel alone fits into the largest part of the family. LUTs are estimated too
-/// roughly for that.
-pub fn check(memories: &Memories, hardware: &Hardware, report: &Report) -> Result<()> {
+/// Checks that a kernel alone fits into the largest part of the family.
+pub fn check(
+    module: &Module,
+    memories: &Memories,
+    hardware: &Hardware,
+    report: &Report,
+) -> Result<()> {
     let used = [
         ("block RAMs", report.block_rams, DEVICE_BLOCK_RAMS),
         ("multipliers", report.multipliers, DEVICE_MULTIPLIERS),
+        ("LUTs", report.luts, DEVICE_LUTS),
     ];
-    let Some((what, used, most)) = used.into_iter().find(|(_, used, most)| used > most) else {
+    let exceeds = |(what, used, most): &(&str, u64, u64)| match *what {
+        "LUTs" => *used > most + most / LUTS_TOLERANCE,
+        _ => used > most,
+    };
+    let Some((what, used, most)) = used.into_iter().find(exceeds) else {
         return Ok(());
     };
-    let names: Vec<_> = hardware.units.keys().map(|kind| kind.name()).collect();
-    let parts: Vec<(&str, u64)> = if what == "multipliers" {
-        let units = names.iter().zip(&hardware.units);
-        let all = |kind: Unit, count: u32| u64::from(kind.multipliers() * count);
-        units
-            .map(|(name, (&kind, &count))| (name.as_str(), all(kind, count)))
-            .collect()
-    } else {
-        let own = memories.all.iter().filter(|m| !m.far);
-        let own: Vec<_> = own.map(|m| (m.name.as_str(), block_rams(m))).collect();
-        let sum: u64 = own.iter().map(|(_, count)| count).sum();
-        let readers = ("caches of loads", used.saturating_sub(sum));
-        own.into_iter().chain([readers]).collect()
+    let parts = match what {
+        "LUTs" => lut_parts(module, memories, hardware),
+        "multipliers" => {
+            let all = |kind: Unit, count: u32| u64::from(kind.multipliers() * count);
+            let units = hardware.units.iter();
+            let units = units.map(|(&kind, &count)| (kind.name(), all(kind, count)));
+            units.collect()
+        }
+        _ => {
+            let own = memories.all.iter().filter(|m| !m.far);
+            let mut own: Vec<_> = own.map(|m| (m.name.clone(), block_rams(m))).collect();
+            let sum: u64 = own.iter().map(|(_, count)| count).sum();
+            own.push(("caches of loads".to_owned(), used.saturating_sub(sum)));
+            own
+        }
     };
+    let parts = parts.iter().map(|(name, count)| (name.as_str(), *count));
+    let about = if what == "LUTs" { "about " } else { "" };
     Err(Error::too_large(format!(
-        "the kernel needs {used} {what}, {DEVICE} has {most}: {} too many; {}",
+        "the kernel needs {about}{used} {what}, {DEVICE} has {most}: {} too many; {}",
         used - most,
-        largest(parts, what)
+        largest(parts.collect(), what)
     ))
     .remedy("use fewer or smaller arrays, or less parallel work"))
 }

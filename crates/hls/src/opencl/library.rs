@@ -4,7 +4,7 @@
 
 use super::manifest::KernelInfo;
 use super::prepared::Prepared;
-use super::{channels, Accelerator};
+use super::{channels, module_name, Accelerator};
 use crate::program::run;
 use anyhow::{Context, Result};
 use std::fs;
@@ -28,13 +28,12 @@ struct Build<'a> {
 impl Build<'_> {
     /// Verilates a kernel; returns the files of the model.
     fn model(&self, number: usize, kernel: &KernelInfo) -> Result<Vec<PathBuf>> {
-        let name = &kernel.name;
         let folder = self.work.join(format!("model_{number}"));
         // All files of the folder are compiled.
         if folder.exists() {
             fs::remove_dir_all(&folder)?;
         }
-        let module = format!("kernel_{name}");
+        let module = module_name(&kernel.name);
         run(Command::new(self.tree.join("verilator"))
             .current_dir(self.tree)
             .args(["--cc", "-O3", "--x-assign", "fast", "--x-initial", "fast"])

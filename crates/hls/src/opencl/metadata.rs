@@ -2,6 +2,7 @@
 
 use super::manifest::{AddressSpace, Argument, KernelInfo};
 use crate::ir::space;
+use crate::parse::{unescape, Cursor};
 use std::collections::HashMap;
 
 /// The nodes of a module by their names, such as `!7`.
@@ -23,7 +24,7 @@ fn kernel(line: &str, nodes: &Nodes<'_>) -> Option<KernelInfo> {
         return None;
     }
     let (_, rest) = line.split_once('@')?;
-    let name = rest.split('(').next()?.trim_matches('"').to_owned();
+    let name = Cursor::new(rest).name();
     let node = |name: &str| -> &str {
         let found = line.split_once(&format!(" !{name} ")).map(|(_, rest)| rest);
         let id = found.and_then(|rest| rest.split(' ').next());
@@ -109,14 +110,14 @@ fn elements(node: &str) -> Vec<String> {
         let element;
         if let Some(text) = rest.strip_prefix("!\"") {
             let end = text.find('"').unwrap_or(text.len());
-            element = &text[..end];
+            element = String::from_utf8_lossy(&unescape(&text[..end])).into_owned();
             rest = text[end..].trim_start_matches('"');
         } else {
             let end = rest.find(',').unwrap_or(rest.len());
-            element = rest[..end].rsplit(' ').next().unwrap_or("");
+            element = rest[..end].rsplit(' ').next().unwrap_or("").to_owned();
             rest = &rest[end..];
         }
-        out.push(element.to_owned());
+        out.push(element);
         rest = rest.trim_start_matches([',', ' ']);
     }
     out

@@ -66,6 +66,34 @@ const WITH_PARENTHESES: &[&str] = &[
     "captures",
 ];
 
+/// Decodes the escapes of a string constant or a name in quotes: `\\`, and codes such as `\0A`.
+pub fn unescape(text: &str) -> Vec<u8> {
+    let bytes = text.as_bytes();
+    let mut out = Vec::new();
+    let mut at = 0;
+    while at < bytes.len() {
+        if bytes[at..].starts_with(br"\\") {
+            out.push(b'\\');
+            at += 2;
+            continue;
+        }
+        let hex = (bytes[at] == b'\\')
+            .then(|| text.get(at + 1..at + 3))
+            .flatten();
+        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
+            Some(byte) => {
+                out.push(byte);
+                at += 3;
+            }
+            None => {
+                out.push(bytes[at]);
+                at += 1;
+            }
+        }
+    }
+    out
+}
+
 /// The rest of a line.
 pub struct Cursor<'a> {
     pub rest: &'a str,
@@ -126,7 +154,8 @@ impl<'a> Cursor<'a> {
     pub fn name(&mut self) -> String {
         if self.rest.starts_with('"') {
             let end = self.rest[1..].find('"').map_or(self.rest.len(), |e| e + 2);
-            let name = self.rest[1..end - 1].to_owned();
+            let name = unescape(&self.rest[1..end - 1]);
+            let name = String::from_utf8_lossy(&name).into_owned();
             self.skip(end);
             return name;
         }

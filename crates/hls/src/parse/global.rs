@@ -1,6 +1,6 @@
 //! Global variables and their initial contents.
 
-use super::cursor::Cursor;
+use super::cursor::{unescape, Cursor};
 use super::operand::{Locals, Symbols};
 use crate::error::{Error, Result};
 use crate::ir::{space, Global, Type, Value};
@@ -17,6 +17,13 @@ pub fn global(symbols: &Symbols, line: &str, globals: &mut [Global]) -> Result<(
     global.external = t.rest.starts_with("external");
     global.local = line.contains(&format!(" addrspace({}) ", space::LOCAL));
     global.constant = storage(&mut t, line, &name)?;
+    let shared = line.contains(&format!(" addrspace({}) ", space::GLOBAL));
+    if shared && !global.constant && !global.external {
+        return Err(Error::unsupported(format!(
+            "variable '{name}' in global memory is not supported: its value ends with each launch"
+        ))
+        .remedy("use a buffer that is an argument, or make it 'constant'"));
+    }
     let ty = symbols.ty(&mut t)?;
     global.is_array = matches!(ty, Type::Array(..));
     if global.external {
@@ -117,34 +124,6 @@ impl Contents<'_> {
             }
         }
     }
-}
-
-/// Decodes the escapes of a string constant: `\\`, and codes such as `\0A`.
-fn unescape(text: &str) -> Vec<u8> {
-    let bytes = text.as_bytes();
-    let mut out = Vec::new();
-    let mut at = 0;
-    while at < bytes.len() {
-        if bytes[at..].starts_with(br"\\") {
-            out.push(b'\\');
-            at += 2;
-            continue;
-        }
-        let hex = (bytes[at] == b'\\')
-            .then(|| text.get(at + 1..at + 3))
-            .flatten();
-        match hex.and_then(|h| u8::from_str_radix(h, 16).ok()) {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    out
 }
 
 #[cfg(test)]

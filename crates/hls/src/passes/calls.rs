@@ -136,13 +136,19 @@ fn division(
     };
     let name = format!("__baltra_{word}_{width}");
     if !names.contains_key(&name) {
-        let instruction = match op {
-            BinaryOp::Fdiv => "fdiv",
-            _ => "frem",
+        let what = match op {
+            BinaryOp::Fdiv => "division",
+            _ => "remainder",
         };
-        return Err(Error::unsupported(format!(
-            "LLVM instruction '{instruction}' cannot be synthesized"
-        )));
+        let of = match width {
+            "float" => "floats",
+            _ => "doubles",
+        };
+        let error = Error::unsupported(format!("{what} of {of} is not supported"));
+        return Err(error.remedy(match width {
+            "float" => "use integers, or multiply by a constant",
+            _ => "use floats, or multiply by a constant",
+        }));
     }
     let callee = match ty {
         Type::Vector(..) => Callee::Elementwise(names[&name]),

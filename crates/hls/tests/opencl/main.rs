@@ -9,6 +9,7 @@ mod kernels;
 mod launch;
 mod layer;
 mod library;
+mod names;
 mod networks;
 mod parts;
 mod pipes;

@@ -129,6 +129,40 @@ fn constructs_that_hardware_lacks_are_refused_with_their_line() {
             "is not inlined",
         ),
         (
+            "kernel void k(global long *o) {\n atom_add(o, 1); }\n",
+            2,
+            "64-bit atomic functions are not supported (use 32 bits)",
+        ),
+        (
+            "kernel void k(local ulong *o) {\n atomic_cmpxchg(o, 1, 2); }\n",
+            2,
+            "64-bit atomic functions are not supported",
+        ),
+        (
+            "void f(global int *p) { *p = 1; }\n\nkernel void k(global float *o) { f(o); }\n",
+            3,
+            "incompatible pointer types",
+        ),
+        (
+            "kernel void k(global double *o) {\n o[0] = o[1] / o[2]; }\n",
+            2,
+            "division of doubles is not supported (use floats, or multiply by a constant)",
+        ),
+        (
+            "kernel void k(global int *o) {\n const sampler_t s = CLK_FILTER_NEAREST; }\n",
+            2,
+            "samplers are not supported",
+        ),
+        (
+            "kernel void k(global const int *in, global int *out) {\n \
+             uint i = get_global_id(0), s = in[i];\n _Pragma(\"unroll\")\n \
+             for (int j = 0; j < 1500; j++) {\n uint t = in[(i + j) & 1023];\n \
+             s = (s << 3) ^ (s >> 7) ^ (t * (s | 1u)) ^ ((t >> (j & 15)) + s);\n \
+             s = (s & t) | (s ^ (t << 2)); }\n out[i] = s; }\n",
+            1,
+            "LUTs, an LFE5UM5G-85F has 83640",
+        ),
+        (
             "kernel void k(global int *o) {\n int x = o[0] error; }\n",
             2,
             "expected ';'",
@@ -157,6 +191,120 @@ fn a_log_has_no_notes_about_the_library() {
     let expected = "kernel.cl:2:10: error: no matching function for call to 'clamp'\n";
     assert!(log.starts_with(expected), "{log}");
     assert!(!log.contains("note:") && !log.contains("baltra"), "{log}");
+}
+
+/// The build log of a program in a later version of OpenCL C.
+fn later_log(source: &str, version: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let result = opencl::compile(source, &options_with(&[version]), folder.path());
+    result.expect_err("the program compiles").log
+}
+
+#[test]
+fn functions_that_a_version_has_but_the_device_lacks_are_refused_with_their_line() {
+    for (source, line, reason) in [
+        (
+            "kernel void k(global int *o) {\n o[0] = work_group_all(o[1]); }\n",
+            2,
+            "'work_group_all' is not supported (use local memory and barriers)",
+        ),
+        (
+            "kernel void k(global int *o) {\n\n o[0] = sub_group_reduce_add(o[1]); }\n",
+            3,
+            "'sub_group_reduce_add' is not supported",
+        ),
+        (
+            "kernel void k(volatile global atomic_int *o) {\n\n atomic_fetch_add(o, 3); }\n",
+            3,
+            "'atomic_fetch_add' is not supported (use the functions of OpenCL 1.2",
+        ),
+        (
+            "kernel void k(volatile global atomic_int *o) {\n atomic_init(o, 3); }\n",
+            2,
+            "'atomic_init' is not supported",
+        ),
+        (
+            "kernel void k(global int *o) {\n queue_t q = get_default_queue();\n \
+             enqueue_kernel(q, 0, ndrange_1D(1), ^{ o[0] = 1; }); }\n",
+            2,
+            "kernels that enqueue kernels are not supported (enqueue them by the host)",
+        ),
+        (
+            "\nglobal int counter = 5;\nkernel void k(global int *o) { o[0] = counter++; }\n",
+            2,
+            "variable 'counter' in global memory is not supported",
+        ),
+        (
+            "kernel void k(global int *o) {\n static global int s;\n o[0] = s++; }\n",
+            2,
+            "variable 'k.s' in global memory is not supported",
+        ),
+    ] {
+        for version in ["-cl-std=CL2.0", "-cl-std=CL3.0"] {
+            let log = later_log(source, version);
+            assert!(
+                log.contains(&format!("kernel.cl:{line}:")) && log.contains(reason),
+                "{version}: {source}\n{log}"
+            );
+        }
+    }
+}
+
+#[test]
+fn macros_claim_only_what_the_device_has() {
+    let absent = [
+        "__opencl_c_images",
+        "__opencl_c_3d_image_writes",
+        "__opencl_c_device_enqueue",
+        "__opencl_c_fp64",
+        "__opencl_c_subgroups",
+        "__opencl_c_work_group_collective_functions",
+        "__opencl_c_program_scope_global_variables",
+        "__opencl_c_atomic_order_acq_rel",
+        "__opencl_c_integer_dot_product_input_4x8bit",
+        "__IMAGE_SUPPORT__",
+        "cl_khr_fp64",
+        "cl_khr_fp16",
+        "cl_khr_subgroups",
+        "cl_khr_int64_base_atomics",
+        "cl_khr_integer_dot_product",
+        "cl_ext_float_atomics",
+    ];
+    let mut source = String::new();
+    for name in absent {
+        source += &format!("#ifdef {name}\n#error {name}\n#endif\n");
+    }
+    source +=
+        "#if __OPENCL_C_VERSION__ >= 200 && !defined __opencl_c_pipes\n#error pipes\n#endif\n\
+               #ifndef cl_khr_global_int32_base_atomics\n#error atomics\n#endif\n\
+               kernel void k(global int *o) { o[0] = 1; }\n";
+    for version in [
+        "-cl-std=CL1.1",
+        "-cl-std=CL1.2",
+        "-cl-std=CL2.0",
+        "-cl-std=CL3.0",
+    ] {
+        let folder = tempfile::tempdir().unwrap();
+        let options = options_with(&[version]);
+        let result = opencl::compile(&source, &options, folder.path());
+        assert!(result.is_ok(), "{version}: {}", result.unwrap_err());
+    }
+}
+
+#[test]
+fn a_log_has_no_empty_notes() {
+    let log = log("kernel void k(global uint *o) {\n o[0] = get_image_width; }\n");
+    assert!(log.starts_with("kernel.cl:2:7: error: "), "{log}");
+    assert!(!log.contains("note:"), "{log}");
+}
+
+#[test]
+fn too_many_kernels_are_refused() {
+    let kernel = |n| format!("kernel void k{n}(global int *o) {{ o[0] = {n}; }}\n");
+    let source: String = (0..1000).map(kernel).collect();
+    let log = log(&source);
+    let expected = "kernel.cl:129: the program has 1000 kernels, at most 128 are supported";
+    assert!(log.contains(expected), "{log}");
 }
 
 #[test]

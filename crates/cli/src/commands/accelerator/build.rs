@@ -92,6 +92,10 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
         }
     };
     eprint!("{}", accelerator.log);
+    // OpenCL allows such a program; a file is of no use.
+    if accelerator.manifest.kernels.is_empty() && args.confined.is_none() {
+        bail!("no file has a kernel (declare a function with 'kernel')");
+    }
     let prepared = match options.prepared {
         Some(prepared) => prepared,
         None => {

@@ -2,6 +2,7 @@
 //! the image has the results.
 
 use anyhow::{bail, Context, Result};
+use baltra_hls::opencl;
 use serde::{Deserialize, Serialize};
 use serde_json::Value;
 use std::collections::HashMap;
@@ -60,7 +61,7 @@ pub fn add(
     let mut placed: HashMap<String, Placed> = serde_json::from_slice(&done.stdout)
         .with_context(|| format!("{} has printed no results", script.display()))?;
     for kernel in kernels(manifest) {
-        let module = format!("kernel_{}", kernel["name"].as_str().unwrap_or_default());
+        let module = opencl::module_name(kernel["name"].as_str().unwrap_or_default());
         if let Some(placed) = placed.remove(&module) {
             kernel["report"][FIELD] = serde_json::to_value(placed)?;
         }
