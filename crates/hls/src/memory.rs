@@ -466,7 +466,10 @@ fn widths(module: &Module, m: &mut Memories) -> Result<BTreeMap<Class, u64>> {
                 _ => continue,
             };
             let Some(class) = m.class(FunctionId(at), address) else {
-                return Err(Error::unsupported("access through a null pointer").at(position));
+                let error = Error::unsupported("access through a null pointer");
+                return Err(error
+                    .remedy("assign the address of an object or a buffer first")
+                    .at(position));
             };
             let class = m.root(class);
             if owners.contains(&class) && buffers.contains(&class) {

@@ -308,7 +308,10 @@ fn rejects_addresses_without_an_object_with_their_line() {
     }
     let constant =
         "entry:\n  %x = load i32, ptr inttoptr (i64 4096 to ptr), align 4, !dbg !8\n  ret i32 %x";
-    assert_eq!(error(constant), "k.c:8: access through a null pointer");
+    assert_eq!(
+        error(constant),
+        "k.c:8: access through a null pointer (assign the address of an object or a buffer first)"
+    );
 }
 
 #[test]
