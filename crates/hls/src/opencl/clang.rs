@@ -435,8 +435,6 @@ fn command_for(language: &str) -> Command {
     clang
         .args(["-x", language])
         .args(["-g", "-ffp-contract=off", "-cl-kernel-arg-info"])
-        // A pointer to another type is most often an error, and selects a wrong overload.
-        .arg("-Werror=incompatible-pointer-types")
         // The device's version, which clang leaves to its caller.
         .arg("-D__OPENCL_VERSION__=120");
     clang

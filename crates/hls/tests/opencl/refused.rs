@@ -139,11 +139,6 @@ fn constructs_that_hardware_lacks_are_refused_with_their_line() {
             "64-bit atomic functions are not supported",
         ),
         (
-            "void f(global int *p) { *p = 1; }\n\nkernel void k(global float *o) { f(o); }\n",
-            3,
-            "incompatible pointer types",
-        ),
-        (
             "kernel void k(global double *o) {\n o[0] = o[1] / o[2]; }\n",
             2,
             "division of doubles is not supported (use floats, or multiply by a constant)",
