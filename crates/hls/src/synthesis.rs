@@ -6,6 +6,7 @@ use crate::error::{Error, Position, Result};
 use crate::ir::{FunctionId, Module};
 use crate::memory::{self, Memories};
 use crate::passes::loops::{loops, Loop};
+use crate::schedule::Code;
 use crate::units::{unit, Registered, Unit};
 use crate::{parse, passes, schedule};
 use std::collections::BTreeMap;
@@ -16,7 +17,8 @@ const LONG: u32 = 3;
 /// A loop that is a pipeline.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Pipeline {
-    /// Of its first instruction.
+    /// Of the loop; of its last instruction from the source if it is the compiler's loop over
+    /// work-items: earlier ones may come from other parts of the kernel.
     pub position: Position,
     /// Clocks between iterations.
     pub interval: u32,
@@ -93,6 +95,16 @@ fn waits(body: &Body<'_>) -> bool {
     })
 }
 
+/// The position of a loop. Instructions that the compiler makes have the function's.
+fn loop_position(code: &Code, function: &Position) -> Position {
+    let is_from_source = |at: &&Position| !at.is_unknown() && *at != function;
+    let branch = Some(&code.branch).filter(|_| !code.independent);
+    let branch = branch.filter(is_from_source);
+    let mut body = code.code.iter().rev().map(|i| &i.position);
+    let found = branch.or_else(|| body.find(is_from_source));
+    found.unwrap_or(&code.position).clone()
+}
+
 /// Schedules and emits a module.
 pub fn hardware(
     module: &Module,
@@ -114,16 +126,18 @@ pub fn hardware(
         bodies.push(Body { function, codes });
     }
     let codes = || bodies.iter().flat_map(|b| &b.codes);
-    let pipelines = codes()
-        .filter_map(|c| {
+    let of_body = |body: &Body<'_>| {
+        let pipelines = body.codes.iter().filter_map(|c| {
             c.schedule.interval.map(|interval| Pipeline {
-                position: c.position.clone(),
+                position: loop_position(c, &body.function.position),
                 interval,
                 limit: c.limit,
                 items: c.independent,
             })
-        })
-        .collect();
+        });
+        pipelines.collect::<Vec<_>>()
+    };
+    let pipelines = bodies.iter().flat_map(of_body).collect();
     let waits = bodies.iter().any(waits);
     let mut units = BTreeMap::new();
     for body in &bodies {

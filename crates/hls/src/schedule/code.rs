@@ -11,6 +11,9 @@ pub struct Code {
     pub code: Vec<Instruction>,
     pub end: End,
     pub position: Position,
+    /// The position of the branch at its end: clang gives that of a loop the line of its `for` or
+    /// `while`.
+    pub branch: Position,
     pub schedule: Schedule,
     /// The reason why a pipeline's interval is not shorter.
     pub limit: &'static str,
@@ -108,6 +111,7 @@ pub fn blocks(function: &Function) -> Vec<Code> {
                 Op::Jump(to) => code.end = End::Jump(*to),
                 Op::Branch(c, a, b) => {
                     code.end = End::Branch(*c, *a, *b);
+                    code.branch = instruction.position.clone();
                     code.independent = instruction.independent;
                 }
                 Op::Switch {

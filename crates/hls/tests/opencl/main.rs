@@ -16,6 +16,7 @@ mod pipes;
 mod printing;
 mod reference;
 mod refused;
+mod report;
 mod streams;
 mod structures;
 mod tiles;
