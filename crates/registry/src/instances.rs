@@ -534,6 +534,22 @@ fn needs_other_devices(state: &State, instance: &InstanceRecord, except: &[Strin
         || devices.any(|a| is_draining(state, a))
 }
 
+/// The changes of an instance that has other devices after its sessions have left some.
+pub(crate) fn changed(
+    state: &State,
+    before: &InstanceRecord,
+    mut after: InstanceRecord,
+) -> Vec<Change> {
+    after.revision += 1;
+    after.pending.clear();
+    let mut nodes = Nodes::new(state);
+    let left = before.devices.iter().filter(|a| !after.devices.contains(a));
+    nodes.unplan(left, std::slice::from_ref(&after.name));
+    let mut changes = nodes.changes();
+    changes.push(Change::PutInstance(after));
+    changes
+}
+
 /// Replaces the devices that an instance cannot keep.
 pub(crate) fn replace(state: &State, instance: &InstanceRecord, except: &[String]) -> Decided<()> {
     let keep = |a: &&AssignmentRecord| {

@@ -6,10 +6,10 @@
 use crate::allocate::{Reason, Request};
 use crate::check;
 use crate::failure::Failure;
-use crate::instances::{self, Nodes};
+use crate::instances::{self, changed};
 use crate::model::Locality;
 use crate::nodes::authentic;
-use crate::records::{AssignmentRecord, Change, InstanceRecord};
+use crate::records::{AssignmentRecord, InstanceRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{device_id, placed as modeled, State};
 use baltra_api::query::Field;
@@ -171,14 +171,7 @@ fn record(state: &State, request: &proto::SessionPlacedRequest) -> Decided<bool>
     if after.devices == before.devices {
         return Ok((Vec::new(), false));
     }
-    after.revision += 1;
-    after.pending.clear();
-    let mut nodes = Nodes::new(state);
-    let left = before.devices.iter().filter(|a| !after.devices.contains(a));
-    nodes.unplan(left, std::slice::from_ref(&after.name));
-    let mut changes = nodes.changes();
-    changes.push(Change::PutInstance(after));
-    Ok((changes, true))
+    Ok((changed(state, before, after), true))
 }
 
 /// Whether a report is older than what the instance has: its session has left the former device, and

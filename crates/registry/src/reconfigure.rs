@@ -398,7 +398,8 @@ fn planned(state: &State, instance: &str, from: &str, to: &str) -> proto::Migrat
             node: node.to_owned(),
             device: device.to_owned(),
             region: 0,
-            live: true,
+            // Its sessions have not been observed there.
+            live: false,
         });
     }
     proto::Migration {

@@ -5,12 +5,12 @@
 //! planned one, or the move is given up. None of this is stored: after a restart, [`step`] finds
 //! the instances that are still on a draining device and continues.
 
-use crate::instances::{replace, Nodes};
+use crate::instances::{changed, replace};
 use crate::model::{DeviceId, MovePolicy};
 use crate::movable::{
     ability, is_connected, is_fixed, is_moving, leave, sessions, target, Ability, RETRY,
 };
-use crate::records::{AssignmentRecord, Change, InstanceRecord, NodeRecord};
+use crate::records::{AssignmentRecord, InstanceRecord, NodeRecord};
 use crate::registry::{Decided, Registry};
 use crate::state::{device_id, Phase, Relocation, State};
 use baltra_api::registry::SessionMoved;
@@ -227,17 +227,6 @@ fn give_up(state: &State, own: &Relocation) -> Decided<()> {
         assignment.live &= !is_at(assignment, &own.to);
     }
     Ok((changed(state, before, after), ()))
-}
-
-fn changed(state: &State, before: &InstanceRecord, mut after: InstanceRecord) -> Vec<Change> {
-    after.revision += 1;
-    after.pending.clear();
-    let mut nodes = Nodes::new(state);
-    let left = before.devices.iter().filter(|a| !after.devices.contains(a));
-    nodes.unplan(left, std::slice::from_ref(&after.name));
-    let mut changes = nodes.changes();
-    changes.push(Change::PutInstance(after));
-    changes
 }
 
 /// Continues after a restart of the registry: instances that are on draining devices, and whose
