@@ -310,8 +310,8 @@ group() {
             ;;
         live)
             group conformance
-            run board-build-more make -s -C hdl/board many trace
-            live board store udp sessions clients storms
+            run board-build-more make -s -C hdl/board many trace rings
+            live board store udp sessions clients storms rings
             ;;
         board)
             group live

@@ -85,6 +85,7 @@ messages/rtl/msg_fabric_tcp.sv
 messages/rtl/region_packets.sv
 messages/rtl/board_messages.sv
 board/rtl/board_memory.sv
+board/rtl/ring_memory.sv
 board/rtl/board_rings.sv
 board/rtl/board_http.sv
 board/rtl/port32_rx.sv

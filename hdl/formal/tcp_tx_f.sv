@@ -2,8 +2,9 @@
 // bytes of its session's ring from its position on, and whose checksum is complete when it is sent,
 // although the frame's head leaves earlier.
 //
-// Two sessions, rings of 64 bytes, payload of at most 50 bytes, which is seven beats: more than the
-// head. The solver picks the word of a ring whose bytes are followed.
+// Two sessions, rings of 64 bytes in a memory that takes two cycles, payload of at most 50 bytes,
+// which is seven beats: more than the head. The solver picks the word of a ring whose bytes are
+// followed.
 module tcp_tx_f
   import net_pkg::*;
 (
@@ -15,7 +16,7 @@ module tcp_tx_f
     input logic [5:0]  length,
     input logic        with_mss,
     input logic        with_scale,
-    input logic [63:0] read_data,
+    input logic [63:0] word_data,
     input logic        m_ready,
     input logic [3:0]  pick,         // a session, and a word of its ring
     input logic [63:0] pick_data
@@ -34,6 +35,8 @@ module tcp_tx_f
   segment_t    s_segment;
   beat_t       m;
 
+  logic [1:0]  arriving;  // words that arrive in this cycle, and in the next one
+
   initial started = 1'b0;
 
   always_comb begin
@@ -47,11 +50,12 @@ module tcp_tx_f
   tcp_tx #(
       .SESSIONS(2),
       .RING_BITS(6),
-      .MEMORY_LATENCY(2),
       .MSS(MSS)
   ) dut (
       .own_mac('0),
       .own_ip ('0),
+      .read_ready(1'b1),
+      .word_valid(arriving[0]),
       .*
   );
 
@@ -92,12 +96,13 @@ module tcp_tx_f
     started     <= 1'b1;
     pick_before <= pick;
     data_before <= pick_data;
+    arriving    <= rst ? '0 : {read, arriving[1]};
     next        <= read_address;
     coming      <= next;
     was_whole   <= whole;
     stalled     <= m_valid && !m_ready && !rst;
     was         <= m;
-    if (dut.coming[0]) begin
+    if (arriving[0]) begin
       came <= came + 1'b1;
       last <= coming;
     end
@@ -128,10 +133,14 @@ module tcp_tx_f
   logic [3:0] words, beats, left, rest;
   logic       busy;
   sent_t      now;
+  logic [1:0]  on_way;   // words
+  logic [2:0]  at_word;  // of the ring, the next one to arrive
 
   always_comb begin
     now     = sent[dut.fill];
     busy    = dut.read_state != 2'd0;
+    on_way  = 2'(arriving[0]) + 2'(arriving[1]);
+    at_word = now.place[5:3] + 3'(came);
     words   = 4'((7'(now.place[2:0]) + 7'(now.length) + 7'd7) >> 3);
     beats   = 4'((7'd13 + 7'(now.length)) >> 3);
     left    = dut.words_left[3:0];
@@ -147,7 +156,7 @@ module tcp_tx_f
       // Only SYNs have options, and they have no payload.
       assume (!with_scale || with_mss);
       assume (!with_mss || length == '0);
-      if (dut.coming[0] && coming == pick) assume (read_data == pick_data);
+      if (arriving[0] && coming == pick) assume (word_data == pick_data);
       if (!rst) begin
         // An offered segment stays.
         if (stalled) assert (m_valid && m == was);
@@ -160,28 +169,30 @@ module tcp_tx_f
         // Invariants that the solver cannot find itself. The reader: words arrive one per cycle,
         // in order.
         assert (dut.read_state != 2'd3);
-        if (!busy) assert (!read && dut.coming == '0 && !dut.adding);
+        if (!busy) assert (!read && arriving == '0 && !dut.adding);
         else begin
           assert (!dut.full[dut.fill] && dut.session == now.session && dut.beats == 16'(beats) && dut.end_byte == 16'd6 + 16'(now.length));
           assert (dut.turn == 3'd6 - now.place[2:0] && dut.late == (now.place[2:0] == 3'd7));
           assert (is_of(dut.segment, now) && now.length <= 6'(MSS) && (now.options == '0 || now.length == '0));
           assert (4'(dut.beat_at) == written[dut.fill] + 4'(dut.adding) && written[dut.fill] <= beats);
-          if (now.length == '0) assert (dut.read_state == 2'd2 && !read && dut.coming == '0 && !dut.adding && dut.beat_at == '0 && dut.produced && dut.summed);
+          if (now.length == '0) assert (dut.read_state == 2'd2 && !read && arriving == '0 &&
+            !dut.adding && dut.beat_at == '0 && dut.produced && dut.summed && dut.words_due == '0);
           else begin
             assert (dut.summed == (written[dut.fill] == beats) && dut.produced == (4'(dut.beat_at) == beats));
-            assert (6'(came) + 6'(dut.coming[0]) + 6'(dut.coming[1]) + 6'(read) + 6'(left) == 6'(words));
-            assert ((dut.read_state == 2'd1) == (left != '0) && dut.words_left == 16'(left) && dut.first_word == (came == '0));
-            if (dut.coming[0] && (read || left != '0)) assert (dut.coming[1]);
-            if (dut.coming[1] && left != '0) assert (read);
-            if (came != '0 && came != words) assert (dut.coming[0]);
-            if (dut.coming[1] && !dut.coming[0]) assert (came == '0);
-            if (read && !dut.coming[1]) assert (came == '0 && !dut.coming[0]);
+            assert (6'(came) + 6'(on_way) + 6'(read) + 6'(left) == 6'(words));
+            assert ((dut.read_state == 2'd1) == (left != '0) && dut.words_left == 16'(left));
+            assert (4'(dut.words_due) == words - came && dut.first_word == (came == '0));
+            if (arriving[0] && (read || left != '0)) assert (arriving[1]);
+            if (arriving[1] && left != '0) assert (read);
+            if (came != '0 && came != words) assert (arriving[0]);
+            if (arriving[1] && !arriving[0]) assert (came == '0);
+            if (read && !arriving[1]) assert (came == '0 && !arriving[0]);
             if (!dut.produced) assert (4'(dut.beat_at) == came - 4'(dut.late && came != '0));
             else assert (came == words);
-            if (dut.coming[0]) assert (coming == {now.session, now.place[5:3] + 3'(came)});
-            if (dut.coming[1]) assert (next == {now.session, now.place[5:3] + 3'(came) + 3'(dut.coming[0])});
-            if (read) assert (read_address == {now.session, now.place[5:3] + 3'(came) + 3'(dut.coming[0]) + 3'(dut.coming[1])});
-            assert (dut.word_at == now.place[5:3] + 3'(came) + 3'(dut.coming[0]) + 3'(dut.coming[1]) + 3'(read));
+            if (arriving[0]) assert (coming == {now.session, at_word});
+            if (arriving[1]) assert (next == {now.session, at_word + 3'(arriving[0])});
+            if (read) assert (read_address == {now.session, at_word + 3'(on_way)});
+            assert (dut.word_at == at_word + 3'(on_way) + 3'(read));
             if (came != '0) assert (last == {now.session, now.place[5:3] + 3'(came) - 3'd1});
             if (came != '0 && last == pick) assert (dut.turned_before == turned_by(pick_data, dut.turn));
             if (dut.adding) assert (dut.add_at + 3'd1 == dut.beat_at && dut.add_last == (4'(dut.beat_at) == beats) && right(now, 4'(dut.add_at), dut.added));

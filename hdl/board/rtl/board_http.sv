@@ -2,6 +2,8 @@
 // store of images. It looks functions up in the table, requests calls, and moves bodies and replies
 // between rings and regions.
 //
+// The rings are on the chip, or in board memory (board_rings).
+//
 // Parameters: as in board_shell; BINDINGS, whether functions can be bound to kernels from OpenCL C.
 module board_http
   import axi_pkg::*;
@@ -16,6 +18,7 @@ module board_http
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
+    parameter  bit RINGS_IN_MEMORY = 0,
     parameter  int BODY_BYTES = 1 << (RX_RING_BITS - 1),
     parameter  bit STORE = 1,
     parameter  int STORE_SLOTS = 8,
@@ -45,6 +48,11 @@ module board_http
     // Board memory: fetched images.
     output axi_write_t       axi_write,
     input  axi_write_reply_t axi_write_reply,
+    // Board memory: the rings for receiving and for sending.
+    output axi_write_t       ring_write[2],
+    input  axi_write_reply_t ring_write_reply[2],
+    output axi_read_t        ring_read[2],
+    input  axi_read_reply_t  ring_read_reply[2],
     // For GET /metrics, and for measurements.
     input  logic [31:0]      region_loads[REGIONS],
     input  logic [63:0]      region_busy[REGIONS],
@@ -75,14 +83,15 @@ module board_http
 
   ring_write_t rx_write, tx_write, http_tx_write, fill_in;
   ring_read_t rx_read, tx_read, http_rx_read;
-  logic [63:0] rx_read_data, tx_read_data;
+  ring_word_t rx_word, tx_word, store_word;
+  logic rx_write_ready, tx_write_ready, rx_read_ready, tx_read_ready;
   net_counts_t counts;
 
   net_stack #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
       .TX_RING_BITS(TX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .STEADY(!RINGS_IN_MEMORY),
       .MSS(MSS),
       .ISLANDS(ISLANDS),
       .ACTIVE_OPEN(STORE),
@@ -126,8 +135,10 @@ module board_http
       .connect_done,
       .connect_result,
       .rx_write,
+      .rx_write_ready,
       .tx_read,
-      .tx_read_data,
+      .tx_read_ready,
+      .tx_word,
       .counts
   );
 
@@ -168,7 +179,13 @@ module board_http
   // Two clients of the stack: HTTP, which does not wait, and the store, which does.
   assign progress = http_progress.valid ? http_progress : store.progress;
   assign released = http_release.valid ? http_release : store.released;
-  assign rx_read  = http_rx_read.valid ? http_rx_read : store.rx_read;
+  localparam logic [7:0] StoreReader = 8'(REGIONS + 1);  // those of http_calls are below
+  always_comb begin
+    rx_read = http_rx_read.valid ? http_rx_read : store.rx_read;
+    if (!http_rx_read.valid) rx_read.note.reader = StoreReader;
+    store_word = rx_word;
+    store_word.valid = rx_word.valid && rx_word.note.reader == StoreReader;
+  end
   assign tx_write = http_tx_write.valid ? http_tx_write : store.tx_write;
   assign store_reply = '{
     connect_done:   connect_done,
@@ -184,30 +201,41 @@ module board_http
     change:         change,
     progress_ready: !http_progress.valid,
     release_ready:  !http_release.valid,
-    rx_may:         !http_rx_next,
-    rx_data:        rx_read_data,
-    tx_may:         !http_tx_write.valid
+    rx_may:         !http_rx_next && rx_read_ready,
+    rx_word:        store_word,
+    tx_may:         !http_tx_write.valid && tx_write_ready
   };
 
   // ---- memory ----
-  logic fill_in_ready, fill_waits;
+  logic fill_in_ready, fill_waits, rings_busy, http_busy;
+  assign busy = http_busy || rings_busy;
   board_rings #(
       .SESSIONS    (SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
       .TX_RING_BITS(TX_RING_BITS),
-      .LATENCY     (MEMORY_LATENCY)
+      .LATENCY     (MEMORY_LATENCY),
+      .IN_MEMORY   (RINGS_IN_MEMORY)
   ) u_rings (
       .clk,
       .rst,
       .rx_write,
+      .rx_write_ready,
       .fill      (fill_in),
       .fill_ready(fill_in_ready),
       .fill_waits,
       .rx_read,
-      .rx_read_data,
+      .rx_read_ready,
+      .rx_word,
       .tx_write,
+      .tx_write_ready,
       .tx_read,
-      .tx_read_data
+      .tx_read_ready,
+      .tx_word,
+      .axi_write      (ring_write),
+      .axi_write_reply(ring_write_reply),
+      .axi_read       (ring_read),
+      .axi_read_reply (ring_read_reply),
+      .busy           (rings_busy)
   );
 
   // ---- calls: of HTTP to the store, and from there to the function engine ----
@@ -342,8 +370,10 @@ module board_http
       .yields,
       .rx_next(http_rx_next),
       .rx_read(http_rx_read),
-      .rx_read_data,
+      .rx_ready(rx_read_ready),
+      .rx_word,
       .tx_write(http_tx_write),
+      .tx_ready(tx_write_ready),
       .fill(fill_in),
       .fill_ready(fill_in_ready),
       .fill_waits(fill_in.valid || fill_waits),
@@ -384,7 +414,7 @@ module board_http
       .metrics,
       .count_requests,
       .count_errors,
-      .busy
+      .busy(http_busy)
   );
 
 `ifndef SYNTHESIS

@@ -21,6 +21,11 @@ package board_pkg;
 
   // The kernels' part of board memory, a gigabyte.
   localparam logic [31:0] KERNEL_BASE = 32'h4000_0000;
+  localparam logic [31:0] RINGS_BASE = 32'h8000_0000;
+
+  // Words that the HTTP server still writes after the transmit rings' `tx_write_ready` falls: its
+  // longest own reply.
+  localparam int TX_WRITES_LATE = 256;
 
   // A lookup in the table of functions (fn_table), by HTTP, and its reply.
   typedef struct packed {

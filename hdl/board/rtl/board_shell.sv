@@ -10,7 +10,8 @@
 // store when it is called.
 //
 // Parameters: SESSIONS, concurrent TCP connections; REGIONS, at least two; the rings' bits, log2 of
-// the bytes of each session's receive and transmit ring; MEMORY_LATENCY of the rings in cycles;
+// the bytes of each session's receive and transmit ring; RINGS_IN_MEMORY, whether they are in board
+// memory, otherwise on the chip; MEMORY_LATENCY of the rings in cycles, in board memory the usual;
 // BODY_BYTES, the longest body of a request, smaller than the receive ring minus its head; SHELL,
 // the id for images; IMAGE_BYTES, the longest image's body; STORE, whether images can be fetched,
 // which needs connections opened by the board; STORE_SLOTS and STORE_SLOT_BITS, of those images
@@ -33,6 +34,7 @@ module board_shell
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
     parameter  int MEMORY_LATENCY = 4,
+    parameter  bit RINGS_IN_MEMORY = 0,
     parameter  int BODY_BYTES = 1 << (RX_RING_BITS - 1),
     parameter  int MSS = 1460,
     parameter  logic [31:0] SHELL = 32'h1,
@@ -145,11 +147,13 @@ module board_shell
   logic [31:0] unused_calls, unused_failures, unused_loads;
   logic [47:0] unused_cycles;
 
-  // Board memory is written by the host's copies, fetched images and kernels; and read by the host, for loads, and
-  // by kernels.
+  // Board memory is written by the host's copies, fetched images, kernels and rings; and read by
+  // the host, for loads, and by kernels and rings, which are last.
   localparam int KERNELS = KERNEL_MEMORY ? REGIONS : 0;
-  localparam int WRITERS = (HTTP && STORE ? 2 : 1) + KERNELS;
-  localparam int READERS = KERNEL_MEMORY ? 2 + KERNELS : 1;
+  localparam int RINGS = HTTP && RINGS_IN_MEMORY ? 2 : 0;
+  localparam int FIRST_KERNEL_WRITER = HTTP && STORE ? 2 : 1;
+  localparam int WRITERS = FIRST_KERNEL_WRITER + KERNELS + RINGS;
+  localparam int READERS = (KERNEL_MEMORY ? 2 + KERNELS : 1) + RINGS;
   axi_write_t writers[WRITERS];
   axi_write_reply_t writer_replies[WRITERS];
   axi_read_t readers[READERS];
@@ -167,7 +171,7 @@ module board_shell
       .m_reply(axi_write_reply)
   );
 
-  if (KERNEL_MEMORY) begin : g_memory
+  if (READERS > 1) begin : g_readers
     axi_readers #(
         .N(READERS)
     ) u_readers (
@@ -178,11 +182,16 @@ module board_shell
         .m_read (axi_read),
         .m_reply(axi_read_reply)
     );
+  end else begin : g_reader
+    assign axi_read = readers[0];
+    assign reader_replies[0] = axi_read_reply;
+  end
 
+  if (KERNEL_MEMORY) begin : g_memory
     for (genvar i = 0; i < REGIONS; i++) begin : g_port
       memory_t board;
       assign readers[2+i] = board.read;
-      assign writers[WRITERS-REGIONS+i] = board.write;
+      assign writers[FIRST_KERNEL_WRITER+i] = board.write;
       region_memory #(
           .BASE(KERNEL_BASE)
       ) u_port (
@@ -193,12 +202,10 @@ module board_shell
           .kernel      (kernel_out[i].memory),
           .kernel_reply(kernel_in[i].memory),
           .board,
-          .board_reply ('{read: reader_replies[2+i], write: writer_replies[WRITERS-REGIONS+i]})
+          .board_reply ('{read: reader_replies[2+i], write: writer_replies[FIRST_KERNEL_WRITER+i]})
       );
     end
   end else begin : g_no_memory
-    assign axi_read = readers[0];
-    assign reader_replies[0] = axi_read_reply;
     assign memory_idle = '1;
     for (genvar i = 0; i < REGIONS; i++) begin : g_port
       logic unused_port;
@@ -349,12 +356,30 @@ module board_shell
       assign unused_write = &{1'b0, store_write};
       assign store_reply = '0;
     end
+    axi_write_t ring_write[2];
+    axi_write_reply_t ring_write_reply[2];
+    axi_read_t ring_read[2];
+    axi_read_reply_t ring_read_reply[2];
+    for (genvar i = 0; i < 2; i++) begin : g_ring
+      if (RINGS_IN_MEMORY) begin : g_port
+        assign writers[WRITERS-2+i] = ring_write[i];
+        assign ring_write_reply[i] = writer_replies[WRITERS-2+i];
+        assign readers[READERS-2+i] = ring_read[i];
+        assign ring_read_reply[i] = reader_replies[READERS-2+i];
+      end else begin : g_no_port
+        logic unused_port;
+        assign unused_port = &{1'b0, ring_write[i], ring_read[i]};
+        assign ring_write_reply[i] = '0;
+        assign ring_read_reply[i] = '0;
+      end
+    end
     board_http #(
         .SESSIONS      (SESSIONS),
         .REGIONS       (REGIONS),
         .RX_RING_BITS  (RX_RING_BITS),
         .TX_RING_BITS  (TX_RING_BITS),
         .MEMORY_LATENCY(MEMORY_LATENCY),
+        .RINGS_IN_MEMORY(RINGS_IN_MEMORY),
         .BODY_BYTES    (BODY_BYTES),
         .MSS           (MSS),
         .STORE         (STORE),
@@ -386,6 +411,10 @@ module board_shell
         .region_out     (http_out),
         .axi_write      (store_write),
         .axi_write_reply(store_reply),
+        .ring_write,
+        .ring_write_reply,
+        .ring_read,
+        .ring_read_reply,
         .region_loads,
         .region_busy,
         .busy           (http_busy),

@@ -18,6 +18,7 @@ module board_model
     parameter  int BODY_BYTES = 3 << (RING_BITS - 2),
     parameter  int REGIONS = 4,
     parameter  int MEMORY_LATENCY = 4,
+    parameter  bit RINGS_IN_MEMORY = 0,
     parameter  int MSS = 1460,
     parameter  int MEMORY_BYTES = 1 << 25,
     parameter  int IMAGE_LATENCY = 40,
@@ -255,6 +256,7 @@ module board_model
       .RX_RING_BITS  (RING_BITS),
       .TX_RING_BITS  (RING_BITS),
       .MEMORY_LATENCY(MEMORY_LATENCY),
+      .RINGS_IN_MEMORY(RINGS_IN_MEMORY),
       .BODY_BYTES    (BODY_BYTES),
       .MSS           (MSS),
       .IMAGE_BYTES   (MEMORY_BYTES),
@@ -283,11 +285,15 @@ module board_model
       .*
   );
 
+  // The kernels' part of board memory, and the rings.
+  localparam int RINGS_BYTES = RINGS_IN_MEMORY ? 2 * SESSIONS << RING_BITS : 0;
+  localparam int FAR_BYTES = KERNEL_MEMORY || RINGS_IN_MEMORY ? (1 << 30) + RINGS_BYTES : 0;
+
   dram_model #(
       .BYTES    (MEMORY_BYTES),
       .LATENCY  (IMAGE_LATENCY),
       .FAR      (KERNEL_BASE),
-      .FAR_BYTES(KERNEL_MEMORY ? 1 << 30 : 0)
+      .FAR_BYTES(FAR_BYTES)
   ) u_memory (
       .rst    (rst_q),
       .*

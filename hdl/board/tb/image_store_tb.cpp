@@ -35,6 +35,7 @@ struct Store : Clocked {
     Store() : server(*operator->(), random) {
         auto &dut = *this;
         dut->tick = dut->connect_done = dut->open = dut->rcv_notify = dut->notify_dead = dut->app_ready = dut->release_ready = 0;
+        dut->rx_word_valid = 0;
         dut->rx_may = dut->tx_may = dut->request_valid = dut->finish_ready = dut->e_request_ready = dut->e_finish_valid = 0;
         dut->awready = dut->wready = dut->bvalid = dut->bresp = dut->change_taken = dut->changed = 0;
         dut->server_ip = 0x0a630001;
@@ -42,6 +43,7 @@ struct Store : Clocked {
         dut->base = kBase;
         put(dut->path, "/");
         server.answers = [this](const std::string &request) { return answer(request); };
+        server.words.jitter = random.percent(50) ? 0 : 40;
         reset();
     }
 

@@ -6,9 +6,12 @@
 // incomplete when it was read is read again and replaces itself, so that bytes may arrive at any
 // time and in any number. Positions are counted modulo four times the ring.
 //
-// Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read`
-// to `read_data`; SHOWN, visible bytes, 8 or 16; with 16 their kinds are visible, too; WHOLE,
-// whether always eight bytes are consumed.
+// Memory may take any time for a word. A stream that starts again discards the words that it has
+// requested when they arrive.
+//
+// Parameters: SESSION_BITS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, the usual cycles
+// from `read` to its word, for which there is place; SHOWN, visible bytes, 8 or 16; with 16 their
+// kinds are visible, too; WHOLE, whether always eight bytes are consumed.
 // Latency: 2 to 3 cycles from `start` to prefetched bytes, otherwise 4 and the memory's.
 // Throughput: 8 bytes per cycle.
 module http_ahead
@@ -40,7 +43,11 @@ module http_ahead
     input  logic                                may,           // grants it
     output logic                                read,
     output logic [SESSION_BITS+RING_BITS-4:0]   read_address,
-    input  logic [                        63:0] read_data,
+    output logic [                         3:0] read_note,     // comes back with its word
+    // The words of these reads, in their order.
+    input  logic                                word_valid,
+    input  logic [                         3:0] word_note,
+    input  logic [                        63:0] word_data,
     // The next byte in bits 7:0; undefined after `count`.
     output logic [                 8*SHOWN-1:0] bytes,
     // The kinds of these and of all bytes of their words, the next byte's at `lane`;
@@ -107,8 +114,9 @@ module http_ahead
   logic [SESSION_BITS-1:0] sessions[2];
   logic [P-1:0] fetch_at[2], to[2], waiting[2];
   logic [A:0] reserved[2], head[2], tail[2];
-  logic [1:0][MEMORY_LATENCY:0] coming;
-  part_t parts[MEMORY_LATENCY+1];
+  // Requested words that have not arrived, and how many of them belong to an earlier start.
+  logic [A+1:0] coming[2], coming_then[2], stale[2];
+  logic [1:0] arrives, kept;
   logic fetch, pop, of, partial;
 
   always_comb begin
@@ -116,7 +124,8 @@ module http_ahead
       starts[i] = which == 1'(i) ? start && !hit : begin_other;
       to[i] = which == 1'(i) ? up_to[P-1:0] : begun_to;
       waiting[i] = to[i] - fetch_at[i];
-      requests[i] = running[i] && due[i] && reserved[i] < (A + 1)'(DEPTH) && (which == 1'(i) ? !start && !pause : begun);
+      requests[i] = running[i] && due[i] && reserved[i] < (A + 1)'(DEPTH) && !coming[i][A+1] &&
+          (which == 1'(i) ? !start && !pause : begun);
     end
   end
 
@@ -130,10 +139,10 @@ module http_ahead
   always_ff @(posedge clk) begin
     read <= fetch && !rst;
     read_address <= {sessions[of], fetch_at[of][RING_BITS-1:3]};
-    parts[0] <= '{stream: of, last: partial ? to[of][2:0] - 3'd1 : 3'd7};
-    for (int i = 1; i <= MEMORY_LATENCY; i++) parts[i] <= parts[i-1];
+    read_note <= {of, partial ? to[of][2:0] - 3'd1 : 3'd7};
     for (int i = 0; i < 2; i++) begin
-      coming[i] <= {coming[i][MEMORY_LATENCY-1:0], fetch && of == 1'(i)};
+      coming[i] <= coming_then[i];
+      if (arrives[i] && !kept[i]) stale[i] <= stale[i] - 1'b1;
       if (fetch && of == 1'(i)) fetch_at[i] <= partial ? to[i] : {fetch_at[i][P-1:3] + 1'b1, 3'd0};
       // Whether there is more data, as of the previous cycle: this is a long path of its own.
       due[i] <= !starts[i] && !waiting[i][P-1] &&
@@ -146,7 +155,8 @@ module http_ahead
         fetch_at[i] <= which == 1'(i) ? from[P-1:0] : ahead_from[P-1:0];
         reserved[i] <= '0;
       end
-      if (starts[i] || rst) coming[i] <= '0;
+      if (starts[i]) stale[i] <= coming_then[i];
+      if (rst) {coming[i], stale[i]} <= '0;
     end
     if (rst) running <= '0;
   end
@@ -156,14 +166,22 @@ module http_ahead
   logic [66:0] oldest;
   part_t came;
 
-  assign came = parts[MEMORY_LATENCY];
+  assign came = part_t'(word_note);
+
+  always_comb begin
+    for (int i = 0; i < 2; i++) begin
+      arrives[i] = word_valid && came.stream == 1'(i);
+      kept[i] = arrives[i] && stale[i] == '0;
+      coming_then[i] = coming[i] + (A + 2)'(fetch && of == 1'(i)) - (A + 2)'(arrives[i]);
+    end
+  end
+
   assign oldest = words[{which, head[which][A-1:0]}];
 
   always_ff @(posedge clk) begin
-    if (coming[0][MEMORY_LATENCY] || coming[1][MEMORY_LATENCY])
-      words[{came.stream, tail[came.stream][A-1:0]}] <= {came.last, read_data};
+    if (|kept) words[{came.stream, tail[came.stream][A-1:0]}] <= {came.last, word_data};
     for (int i = 0; i < 2; i++) begin
-      if (coming[i][MEMORY_LATENCY]) tail[i] <= tail[i] + 1'b1;
+      if (kept[i]) tail[i] <= tail[i] + 1'b1;
       if (pop && which == 1'(i)) head[i] <= head[i] + 1'b1;
       if (starts[i] || rst) begin
         head[i] <= '0;
@@ -234,7 +252,7 @@ module http_ahead
     assign there = '0;
   end
 
-  assign busy = wants || coming != '0 || pop || onward != 5'(lane);
+  assign busy = wants || coming[0] != '0 || coming[1] != '0 || pop || onward != 5'(lane);
 
 `ifndef SYNTHESIS
   // Each stream has place for the words that it has requested.
@@ -244,6 +262,8 @@ module http_ahead
     words_are_reserved : assert property (@(posedge clk) disable iff (rst)
         running[i] |-> tail[i] - head[i] <= reserved[i]);
   end
+  words_were_read : assert property (@(posedge clk) disable iff (rst)
+      word_valid |-> coming[came.stream] != '0);
   popped_words_came : assert property (@(posedge clk) disable iff (rst)
       pop |-> reserved[which] != '0);
   reads_are_granted : assert property (@(posedge clk) disable iff (rst)

@@ -7,7 +7,7 @@
 // `taken`. The unit that aligns the reply's beats to words of the ring (http_writer) is shared,
 // like the ring's port.
 //
-// Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY in cycles.
+// Parameters: SESSION_BITS; the rings' bits; MEMORY_LATENCY as in http_ahead.
 // Latency: 3 cycles from `start` to the body's first beat if it was prefetched, otherwise 5 and the
 // memory's; 4 from the reply's last beat to `complete`. Throughput: 8 bytes per cycle in each
 // direction, if the rings' ports are free.
@@ -181,7 +181,10 @@ module http_call
       .may          (rx_may),
       .read         (rx_read),
       .read_address (rx_read_address),
-      .read_data    (rx_read_data),
+      .read_note    (rx_read_note),
+      .word_valid   (rx_word_valid),
+      .word_note    (rx_word_note),
+      .word_data    (rx_word_data),
       .bytes,
       .kinds        (unused_kinds),
       .there        (unused_there),

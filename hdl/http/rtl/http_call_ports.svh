@@ -30,4 +30,7 @@
     input  logic                                   rx_may,
     output logic                                   rx_read,
     output logic [SESSION_BITS+RX_RING_BITS-4:0] rx_read_address,
-    input  logic [63:0]                            rx_read_data,
+    output logic [3:0]                             rx_read_note,
+    input  logic                                   rx_word_valid,
+    input  logic [3:0]                             rx_word_note,
+    input  logic [63:0]                            rx_word_data,

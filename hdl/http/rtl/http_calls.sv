@@ -5,7 +5,9 @@
 module http_calls
   import fn_pkg::*;
   import http_pkg::*;
+  import net_pkg::ring_note_t;
   import net_pkg::ring_read_t;
+  import net_pkg::ring_word_t;
   import net_pkg::ring_write_t;
 #(
     parameter  int SESSIONS = 16,
@@ -52,9 +54,12 @@ module http_calls
     output logic                  own_rx_may,
     input  logic                  own_rx_read,
     input  logic [S+RX_RING_BITS-4:0] own_rx_address,
+    input  logic [3:0]            own_rx_note,
+    output logic                  own_word_valid,
+    input  logic                  rx_ready,     // memory permits a read in the next cycle
     output logic                  rx_next,
     output ring_read_t            rx_read,
-    input  logic [63:0]           rx_read_data,
+    input  ring_word_t            rx_word,
     // Writing: replies into the transmit rings, and assembled chunks into the receive rings.
     input  logic                  own_turn,
     input  logic                  put,
@@ -66,6 +71,7 @@ module http_calls
     input  logic                  put_chunk,    // what the engine writes belongs to a chunk
     output logic [TxP-1:0]        position,
     output logic                  tx_waits,     // a call waits to write
+    input  logic                  tx_ready,     // there is place for what is written from now on
     output ring_write_t           tx_write,
     output ring_write_t           fill,
     // The memory of ids.
@@ -98,6 +104,8 @@ module http_calls
   logic [REGIONS:0] rx_wants, rx_may, rx_reads, puts, flushes, put_starts, id_reads, writes;
   logic [REGIONS-1:0] tx_wants, tx_may;
   logic [S+RX_RING_BITS-4:0] rx_addresses[REGIONS+1];
+  logic [3:0] rx_notes[REGIONS+1];
+  logic [REGIONS:0] word_valid;
   logic [63:0] put_datas[REGIONS+1];
   logic [3:0] put_lengths[REGIONS+1];
   logic [P-1:0] put_froms[REGIONS+1], positions[REGIONS+1];
@@ -176,7 +184,10 @@ module http_calls
         .rx_may          (rx_may[i]),
         .rx_read         (rx_reads[i]),
         .rx_read_address (rx_addresses[i]),
-        .rx_read_data,
+        .rx_read_note    (rx_notes[i]),
+        .rx_word_valid   (word_valid[i]),
+        .rx_word_note    (rx_word.note.detail),
+        .rx_word_data    (rx_word.data),
         .tx_wants        (tx_wants[i]),
         .tx_may          (tx_may[i]),
         .tx_valid        (puts[i]),
@@ -256,13 +267,15 @@ module http_calls
   assign own_rx_may = rx_may[REGIONS];
   assign rx_reads[REGIONS] = own_rx_read;
   assign rx_addresses[REGIONS] = own_rx_address;
+  assign rx_notes[REGIONS] = own_rx_note;
+  assign own_word_valid = word_valid[REGIONS];
 
   arbiter #(
       .N(REGIONS + 1)
   ) u_rx (
       .clk,
       .rst,
-      .enable (1'b1),
+      .enable (rx_ready),
       .request(rx_wants),
       .grant  (rx_may)
   );
@@ -272,7 +285,7 @@ module http_calls
   ) u_tx (
       .clk,
       .rst,
-      .enable (!own_turn),
+      .enable (!own_turn && tx_ready),
       .request(tx_wants),
       .grant  (tx_may)
   );
@@ -280,8 +293,15 @@ module http_calls
   // A granted port is used a cycle later.
   always_comb begin
     rx_next = |(rx_wants & rx_may);
-    rx_read = '{valid: |rx_reads, address: '0};
-    for (int i = 0; i <= REGIONS; i++) if (rx_reads[i]) rx_read.address = 32'(rx_addresses[i]);
+    rx_read = '0;
+    rx_read.valid = |rx_reads;
+    for (int i = 0; i <= REGIONS; i++) begin
+      if (rx_reads[i]) begin
+        rx_read.address = 32'(rx_addresses[i]);
+        rx_read.note = '{reader: 8'(i), detail: rx_notes[i]};
+      end
+      word_valid[i] = rx_word.valid && rx_word.note.reader == 8'(i);
+    end
   end
 
   // ---- requests' ids, for the calls and for the engine ----

@@ -59,8 +59,10 @@ module http_engine
     // rings
     output logic                rx_next,          // there is a read in the next cycle
     output ring_read_t          rx_read,
-    input  logic [63:0]         rx_read_data,
+    input  logic                rx_ready,         // memory permits a read in the next cycle
+    input  ring_word_t          rx_word,
     output ring_write_t         tx_write,
+    input  logic                tx_ready,         // place for the longest own reply
     // into a receive ring: an assembled chunked body
     output ring_write_t         fill,
     input  logic                fill_ready,       // for one word more than those of the two
@@ -179,6 +181,8 @@ module http_engine
   // ---- reading ----
   logic own_rx_wants, own_rx_may, own_rx_read;
   logic [S+RX_RING_BITS-4:0] own_rx_address;
+  logic [3:0] own_rx_note;
+  logic own_word_valid;
   logic reader_start;
   logic [RxBits-1:0] arrived_to, body_there;
   logic arrived_all;     // at the end of the stream
@@ -216,7 +220,6 @@ module http_engine
       .MEMORY_LATENCY(MEMORY_LATENCY)
   ) u_reader (
       .clk(own_clk),
-      .rst,
       .idle       (state == PICK),
       .serves     (!(state inside {PICK, LOAD})),
       .session    (s),
@@ -230,24 +233,16 @@ module http_engine
       .drop       (opens),
       .drop_session(opening_at),
       .drop_next  (opening),
-      .rcv_of,
-      .rcv_next,
-      .rcv_ended,
-      .arrived_to,
-      .arrived_all,
       .rx_wants   (own_rx_wants),
       .rx_may     (own_rx_may),
       .rx_read    (own_rx_read),
       .rx_address (own_rx_address),
-      .rx_data    (rx_read_data),
-      .bytes,
-      .kinds,
-      .there,
-      .count,
-      .drained,
-      .lane,
-      .onward,
-      .busy       (reads)
+      .rx_note    (own_rx_note),
+      .word_valid (own_word_valid),
+      .word_note  (rx_word.note.detail),
+      .word_data  (rx_word.data),
+      .busy       (reads),
+      .*
   );
 
   // ---- skipped bytes, and the assembly of a chunked body ----
@@ -472,9 +467,12 @@ module http_engine
       .own_rx_may,
       .own_rx_read,
       .own_rx_address,
+      .own_rx_note,
+      .own_word_valid,
+      .rx_ready,
       .rx_next,
       .rx_read,
-      .rx_read_data,
+      .rx_word,
       .own_turn,
       .put,
       .flush,
@@ -485,6 +483,7 @@ module http_engine
       .put_chunk  (fills[1]),
       .position,
       .tx_waits,
+      .tx_ready,
       .tx_write,
       .fill,
       // The ids of requests; before an id, the memory holds the decoded name of a function.
@@ -622,7 +621,7 @@ module http_engine
       PARSE:
       if (reader_start || looks) begin
       end else if (ruined) begin
-        if (!looking) begin
+        if (!looking && tx_ready) begin
           {ruined, with_length, then_discard} <= '0;
           text <= too_big_then ? TEXT_431 : version_then ? TEXT_505 : TEXT_400;
           with_body <= c.method != METHOD_HEAD;
@@ -636,13 +635,13 @@ module http_engine
         end
       end else if (c.place == AT_BODY) begin
         if (chunks_due) state <= CHUNKS;
-        else if (!fill_dirty && !fill_waits && !own_put) begin
+        else if (!fill_dirty && !fill_waits && !own_put && tx_ready) begin
           if (yields[s]) c.close <= 1'b1;
           state <= DECIDE;
         end
       end else if (chunks_over) begin
         c.too_long <= 1'b1;
-        if (!fill_dirty) state <= DECIDE;
+        if (!fill_dirty && tx_ready) state <= DECIDE;
       end else if (passes) begin
         if (moves) begin
           c.chunk <= pass.all ? '0 : c.chunk - 24'(pass.take);

@@ -6,7 +6,7 @@
 // TOTAL_MS in all. After `done` the connection is closed in the background;
 // then `ready` is set again.
 //
-// Parameters: the rings' bits and MEMORY_LATENCY as in net_stack; PATH_BYTES; QUIET_MS, TOTAL_MS.
+// Parameters: the rings' bits; MEMORY_LATENCY as in http_ahead; PATH_BYTES; QUIET_MS, TOTAL_MS.
 // Throughput: one byte of the head, or 8 bytes of the body, per cycle.
 module http_fetch
   import net_pkg::*;
@@ -33,6 +33,7 @@ module http_fetch
   logic [31:0] written_to;
   logic rx_wants, rx_read;
   logic [S+RX_RING_BITS-4:0] rx_read_address;
+  logic [3:0] rx_read_note;
   logic unused_reply;
   assign unused_reply = &{1'b0, reply};
 
@@ -119,7 +120,10 @@ module http_fetch
       .may         (reply.rx_may),
       .read        (rx_read),
       .read_address(rx_read_address),
-      .read_data   (reply.rx_data),
+      .read_note   (rx_read_note),
+      .word_valid  (reply.rx_word.valid),
+      .word_note   (reply.rx_word.note.detail),
+      .word_data   (reply.rx_word.data),
       .bytes,
       .kinds       (unused_kinds),
       .there       (unused_there),
@@ -181,7 +185,11 @@ module http_fetch
     };
     client.released = '{valid: releases, session: session_t'(session)};
     client.rx_wants = rx_wants;
-    client.rx_read = '{valid: rx_read, address: 32'(rx_read_address)};
+    client.rx_read = '{
+      valid:   rx_read,
+      address: 32'(rx_read_address),
+      note:    '{reader: '0, detail: rx_read_note}
+    };
     client.tx_write = '{
       valid:   writing && reply.tx_may,
       address: 32'({session, written_to[TX_RING_BITS-1:3]}),

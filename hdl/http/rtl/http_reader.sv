@@ -38,7 +38,10 @@ module http_reader
     input  logic              rx_may,
     output logic              rx_read,
     output logic [S+RX_RING_BITS-4:0] rx_address,
-    input  logic [63:0]       rx_data,
+    output logic [3:0]        rx_note,
+    input  logic              word_valid,
+    input  logic [3:0]        word_note,
+    input  logic [63:0]       word_data,
     // The visible bytes (http_ahead).
     output logic [127:0]      bytes,
     output kind_t [23:0]      kinds,
@@ -99,7 +102,7 @@ module http_reader
       .may         (rx_may),
       .read        (rx_read),
       .read_address(rx_address),
-      .read_data   (rx_data),
+      .read_note   (rx_note),
       .*
   );
 

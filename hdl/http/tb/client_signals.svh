@@ -20,7 +20,7 @@
     reply.progress_ready = app_ready;
     reply.release_ready = release_ready;
     reply.rx_may = rx_may;
-    reply.rx_data = rx_read_data;
+    reply.rx_word = '{valid: rx_word_valid, note: '{reader: '0, detail: rx_word_note}, data: rx_word_data};
     reply.tx_may = tx_may;
   end
 
@@ -29,5 +29,6 @@
   assign {app_written_to, app_finish} = {client.progress.written_to, client.progress.finish};
   assign {release_valid, rx_wants, rx_read} = {client.released.valid, client.rx_wants, client.rx_read.valid};
   assign rx_read_address = client.rx_read.address[S+RX_RING_BITS-4:0];
+  assign rx_read_note = client.rx_read.note.detail;
   assign {tx_write, tx_write_address} = {client.tx_write.valid, client.tx_write.address[S+TX_RING_BITS-4:0]};
   assign {tx_write_data, tx_write_keep} = {client.tx_write.data, client.tx_write.keep};

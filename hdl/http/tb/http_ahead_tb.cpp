@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 
@@ -36,7 +37,7 @@ struct Stream {
 
 struct Ahead : Clocked {
     std::array<Stream, kSessions> streams;
-    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    RingWords words{kLatency};
     unsigned may = 100, pause = 0;
     uint8_t current = 0;
     int next = -1;  // the hint, or -1
@@ -44,6 +45,7 @@ struct Ahead : Clocked {
     Ahead() {
         auto &dut = *this;
         dut->start = dut->ahead = dut->drop = dut->onward = dut->may = dut->pause = 0;
+        dut->word_valid = 0;
         reset();
         for (auto &s : streams) fresh(s);
     }
@@ -96,11 +98,17 @@ struct Ahead : Clocked {
             settle();
             now.taken += n;
         }
-        pipe.push_back(dut->read ? word(dut->read_address) : 0);
+        if (dut->read) words.read(word(dut->read_address), dut->read_note, random);
         rise();
-        pipe.pop_front();
-        dut->read_data = pipe.front();
+        arrive();
         return n;
+    }
+
+    // The word of the next cycle, if there is one.
+    void arrive() {
+        auto &dut = *this;
+        const RingWords::Word came = words.next();
+        dut->word_valid = came.valid, dut->word_note = came.note, dut->word_data = came.data;
     }
 };
 
@@ -110,6 +118,7 @@ TEST(any_order_and_any_hints) {
     Ahead dut;
     for (int run = 0; run < 3000; run++) {
         dut.may = 20 + dut.random.below(81);
+        dut.words.jitter = dut.random.percent(50) ? 0 : dut.random.below(60);
         dut.pause = dut.random.below(80);
         dut.current = static_cast<uint8_t>(dut.random.below(kSessions));
         dut.step(true, 0);
@@ -154,11 +163,7 @@ TEST(hinted_streams_are_prefetched) {
 
 // Bytes of one stream that arrive and are consumed in any pieces.
 TEST(any_pieces) {
-    Clocked dut;
-    dut->start = 0;
-    dut->onward = 0;
-    dut->may = dut->ahead = dut->drop = dut->pause = 0;
-    dut.reset();
+    Ahead dut;
     for (int run = 0; run < 60; run++) {
         // The ring's words, where byte p of the stream is at p modulo the ring.
         uint32_t from = static_cast<uint32_t>(dut.random.next());
@@ -172,13 +177,14 @@ TEST(any_pieces) {
             return value;
         };
         uint32_t arrived = 0, taken = 0;
-        std::deque<uint64_t> pipe(kLatency, 0);
+        dut.words.jitter = dut.random.percent(50) ? 0 : dut.random.below(60);
         dut->session = 3;
         dut->from = from;
         dut->up_to = from;
         dut->start = 1;
         dut.settle();
         dut.rise();
+        dut.arrive();
         dut->start = 0;
         unsigned busy = dut.random.below(100);
         int idle = 0;
@@ -205,12 +211,13 @@ TEST(any_pieces) {
             might = dut->wants && dut->may;
             idle = n ? 0 : idle + 1;
             check(idle < 1000, "nothing comes any more");
-            // A read in this cycle returns its data after kLatency.
-            pipe.push_back(dut->read ? word(dut->read_address & ((1u << 18) - 1)) : 0);
-            if (dut->read) check(dut->read_address >> 18 == 3, "another session's ring");
+            if (dut->read) {
+                check(dut->read_address >> 18 == 3, "another session's ring");
+                const uint64_t data = word(dut->read_address & ((1u << 18) - 1));
+                dut.words.read(data, dut->read_note, dut.random);
+            }
             dut.rise();
-            pipe.pop_front();
-            dut->read_data = pipe.front();
+            dut.arrive();
         }
         dut->onward = dut->lane;
     }

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 
@@ -25,13 +26,14 @@ struct Call {
 };
 
 struct Lane : Clocked {
-    unsigned may = 70, region = 70;
+    unsigned may = 70, region = 70, jitter = 0;
     uint64_t first_beat = 0, to_complete = 0;  // cycles from the start; and from the reply's last
                                                // beat
 
     Lane() {
         auto &dut = *this;
         dut->start = dut->taken = dut->rx_may = dut->tx_may = dut->k_ready = dut->r_valid = dut->ahead = 0;
+        dut->rx_word_valid = 0;
         reset();
     }
 
@@ -39,7 +41,8 @@ struct Lane : Clocked {
     std::map<uint64_t, uint8_t> run(const Call &c) {
         auto &dut = *this;
         std::map<uint64_t, uint8_t> memory;
-        std::deque<uint64_t> pipe(kLatency, 0);
+        RingWords words(kLatency);
+        words.jitter = jitter;
         Bytes got;
         size_t given = 0;
         bool body_over = false, answer_over = false, offered = false, read_next = false, write_next = false, write_then = false;
@@ -99,15 +102,15 @@ struct Lane : Clocked {
                 if (last) last_beat = cycles;
             }
             bool over = dut->taken;
-            uint64_t word = 0;
             if (dut->rx_read) {
+                uint64_t word = 0;
                 check(dut->rx_read_address >> 18 == c.session, "another session's ring");
                 for (unsigned i = 0; i < 8; i++) {
                     uint32_t at = static_cast<uint32_t>((dut->rx_read_address * 8 + i - c.body_at) & (kRing - 1));
                     word |= static_cast<uint64_t>(at < c.body.size() ? c.body[at] : random.next() & 255) << (8 * i);
                 }
+                words.read(word, dut->rx_read_note, random);
             }
-            pipe.push_back(word);
             // The id's memory: eight bytes of it, a cycle later.
             uint64_t id = random.next();
             for (unsigned i = 0; i < 8 && dut->id_word * 8u + i < c.id.size(); i++)
@@ -115,8 +118,9 @@ struct Lane : Clocked {
             check(dut->id_session == c.session || dut->start, "another session's id");
             rise();
             dut->id_data = id;
-            pipe.pop_front();
-            dut->rx_read_data = pipe.front();
+            const RingWords::Word came = words.next();
+            dut->rx_word_valid = came.valid, dut->rx_word_note = came.note;
+            dut->rx_word_data = came.data;
             dut->start = 0;
             if (over) break;
         }
@@ -159,6 +163,7 @@ TEST(the_answer_is_in_its_ring) {
     for (int i = 0; i < 400; i++) {
         lane.may = 20 + lane.random.below(81);
         lane.region = 20 + lane.random.below(81);
+        lane.jitter = lane.random.percent(50) ? 0 : lane.random.below(60);
         Call c = lane.any();
         auto memory = lane.run(c);
         check(!lane->over, "has no room");

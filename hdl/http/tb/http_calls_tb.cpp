@@ -5,6 +5,7 @@
 #include <map>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 
@@ -34,7 +35,7 @@ struct Calls : Clocked {
     std::array<Request, kSessions> requests;
     std::array<Region, kRegions> regions;
     std::map<uint64_t, uint8_t> replies, chunks;  // written bytes, by address in all rings
-    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    RingWords words{kLatency};
     unsigned may = 70, done = 0, side_by_side = 0;
     // The engine's own work: which session is served, and what is written there.
     unsigned served = 0;
@@ -48,7 +49,7 @@ struct Calls : Clocked {
         auto &dut = *this;
         dut->called = dut->grant = dut->take = dut->own_rx_wants = dut->own_rx_read = dut->own_turn = 0;
         dut->put = dut->flush = dut->put_start = dut->id_write = dut->id_read = dut->next_valid = 0;
-        dut->s_ready = dut->m_valid = 0;
+        dut->s_ready = dut->m_valid = dut->rx_word_valid = 0;
         reset();
     }
 
@@ -248,7 +249,9 @@ struct Calls : Clocked {
         dut->own_rx_wants = random.percent(30);
         dut->own_rx_read = own_read_next;
         dut->own_rx_address = static_cast<uint32_t>(random.next()) & ((1u << 22) - 1);
-        dut->rx_read_data = pipe.front();
+        dut->own_rx_note = random.next() & 15;
+        dut->rx_ready = random.percent(90);
+        dut->tx_ready = random.percent(90);
         settle();
         own_read_next = dut->own_rx_wants && dut->own_rx_may;
         finish();
@@ -259,10 +262,21 @@ struct Calls : Clocked {
                     (dut->fill_valid ? chunks : replies)[dut->write_address * 8ull + i] = static_cast<uint8_t>(dut->write_data >> (8 * i));
         if (own_read_next) own_reads = true;
         if (dut->own_rx_read) check(dut->rx_read_valid && dut->rx_read_address == dut->own_rx_address, "the engine's own read");
-        pipe.push_back(dut->rx_read_valid ? word(dut->rx_read_address) : 0);
+        if (dut->rx_read_valid) {
+            words.read(word(dut->rx_read_address), 0, random);
+            notes_.push_back(dut->rx_read_note);
+        }
         rise();
-        pipe.pop_front();
+        arrive();
         while (!due_.empty() && due_.front().cycle <= cycles) settled();
+    }
+
+    // The word of the next cycle, if there is one.
+    void arrive() {
+        auto &dut = *this;
+        const RingWords::Word came = words.next();
+        dut->rx_word_valid = came.valid, dut->rx_word_data = came.data;
+        if (came.valid) dut->rx_word_note = notes_.front(), notes_.pop_front();
     }
 
     // The writes that were on their way when the call was taken have arrived.
@@ -284,6 +298,7 @@ private:
         Bytes want;
     };
     std::deque<Due> due_;
+    std::deque<uint16_t> notes_;  // of the reads, which come back in their order
     size_t naming_ = 0;
     int settling_ = 0;
 };

@@ -1,7 +1,9 @@
 // http_calls for its bench, its structs signal by signal.
 module http_calls_top
   import fn_pkg::*;
+  import net_pkg::ring_note_t;
   import net_pkg::ring_read_t;
+  import net_pkg::ring_word_t;
   import net_pkg::ring_write_t;
 #(
     localparam int REGIONS = 4
@@ -42,9 +44,16 @@ module http_calls_top
     output logic                    own_rx_may,
     input  logic                    own_rx_read,
     input  logic [21:0]             own_rx_address,
+    input  logic [3:0]              own_rx_note,
+    output logic                    own_word_valid,
+    input  logic                    rx_ready,
     output logic                    rx_read_valid,
     output logic [31:0]             rx_read_address,
-    input  logic [63:0]             rx_read_data,
+    output logic [11:0]             rx_read_note,
+    input  logic                    rx_word_valid,
+    input  logic [11:0]             rx_word_note,
+    input  logic [63:0]             rx_word_data,
+    input  logic                    tx_ready,
     input  logic                    own_turn,
     input  logic                    put_start,
     input  logic [22:0]             put_from,
@@ -69,6 +78,7 @@ module http_calls_top
   streams_in_t  region_in [REGIONS];
   streams_out_t region_out[REGIONS];
   ring_read_t   rx_read;
+  ring_word_t   rx_word;
   ring_write_t tx_write, fill;
   logic unused_next, unused_waits;
 
@@ -95,6 +105,8 @@ module http_calls_top
   );
   assign rx_read_valid = rx_read.valid;
   assign rx_read_address = rx_read.address;
+  assign rx_read_note = rx_read.note;
+  assign rx_word = '{valid: rx_word_valid, note: ring_note_t'(rx_word_note), data: rx_word_data};
   assign tx_write_valid = tx_write.valid;
   assign fill_valid = fill.valid;
   assign write_address = fill.valid ? fill.address : tx_write.address;

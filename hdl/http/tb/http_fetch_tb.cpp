@@ -19,6 +19,7 @@ struct Fetch : Clocked {
         auto &dut = *this;
         dut->tick = dut->start = dut->connect_done = dut->open = dut->rcv_notify = dut->notify_dead = 0;
         dut->app_ready = dut->release_ready = dut->rx_may = dut->tx_may = dut->m_ready = 0;
+        dut->rx_word_valid = 0;
         dut->server_ip = 0x0a630001;
         dut->server_port = 8000;
         dut->most = 1u << 20;
@@ -48,6 +49,7 @@ struct Fetch : Clocked {
     Result fetch(const std::string &name, const Answer &answer) {
         auto &dut = *this;
         server.answers = [&](const std::string &) { return answer; };
+        server.words.jitter = random.percent(50) ? 0 : random.below(60);
         body.clear();
         last_ = false;
         put(dut->file, name);

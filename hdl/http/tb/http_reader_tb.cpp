@@ -4,6 +4,7 @@
 #include <deque>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 
@@ -19,7 +20,7 @@ struct Stream {
 
 struct Reader : Clocked {
     std::array<Stream, kSessions> streams;
-    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    RingWords words{kLatency};
     // The served session's end of data in the previous cycles; it is looked at every other cycle.
     std::deque<std::pair<uint32_t, bool>> ends;
     uint8_t current = 0, next = 0;
@@ -30,6 +31,7 @@ struct Reader : Clocked {
         auto &dut = *this;
         dut->idle = 1;
         dut->serves = dut->start = dut->drop = dut->drop_next = dut->next_any = dut->next_valid = dut->pause = dut->rx_may = 0;
+        dut->word_valid = 0;
         reset();
         for (auto &stream : streams) fresh(stream);
     }
@@ -93,10 +95,10 @@ struct Reader : Clocked {
         }
         ends.emplace_back(now.arrived, now.ended);
         if (ends.size() > 2) ends.pop_front();
-        pipe.push_back(dut->rx_read ? word(dut->rx_address) : 0);
+        if (dut->rx_read) words.read(word(dut->rx_address), dut->rx_note, random);
         rise();
-        pipe.pop_front();
-        dut->rx_data = pipe.front();
+        const RingWords::Word came = words.next();
+        dut->word_valid = came.valid, dut->word_note = came.note, dut->word_data = came.data;
         return taken;
     }
 

@@ -4,6 +4,7 @@
 #include <iterator>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 
@@ -51,10 +52,11 @@ struct Parser : Clocked {
     uint32_t from = 0, arrived = 0;
     Bytes text;
     std::string looked_up;  // the name
+    RingWords words{kLatency};
 
     Parser() {
         auto &dut = *this;
-        dut->begins = dut->found_valid = dut->find_ready = dut->may = 0;
+        dut->begins = dut->found_valid = dut->find_ready = dut->may = dut->word_valid = 0;
         dut->scalars_low[0] = static_cast<uint32_t>(named("width")), dut->scalars_low[1] = static_cast<uint32_t>(named("width") >> 32);
         dut->scalars_low[2] = static_cast<uint32_t>(named("height")), dut->scalars_low[3] = static_cast<uint32_t>(named("height") >> 32);
         for (int i = 0; i < 4; i++) dut->scalars_high[i] = 0;
@@ -83,7 +85,6 @@ struct Parser : Clocked {
         session_ = random.below(16);
         looked_up.clear();
         int finding = -1, still = 0;
-        std::deque<uint64_t> pipe(kLatency, 0);
         for (bool first = true; still < 200; first = false) {
             if (random.percent(50)) arrived = std::min<uint32_t>(static_cast<uint32_t>(text.size()), arrived + random.below(most + 1));
             dut->begins = first;
@@ -96,7 +97,6 @@ struct Parser : Clocked {
             dut->found_valid = finding == 0;
             dut->found = looked_up != "missing";
             dut->found_function = dut->found ? 5 : static_cast<uint8_t>(random.below(64));
-            dut->read_data = pipe.front();
             settle();
             if (finding >= 0) finding--;
             if (dut->find_valid) {
@@ -107,9 +107,7 @@ struct Parser : Clocked {
             }
             if (!first && (dut->complete || dut->malformed)) return true;
             still = arrived == text.size() && finding < 0 ? still + 1 : 0;
-            pipe.push_back(dut->read ? word(dut->read_address) : 0);
-            rise();
-            pipe.pop_front();
+            edge();
         }
         return false;
     }
@@ -117,9 +115,18 @@ struct Parser : Clocked {
     // Settles what is counted or read a cycle late.
     void rest() {
         for (int i = 0; i < 3; i++) {
-            rise();
+            edge();
             settle();
         }
+    }
+
+    // The clock's edge, with the reads of memory.
+    void edge() {
+        auto &dut = *this;
+        if (dut->read) words.read(word(dut->read_address), dut->read_note, random);
+        rise();
+        const RingWords::Word came = words.next();
+        dut->word_valid = came.valid, dut->word_note = came.note, dut->word_data = came.data;
     }
 
 private:

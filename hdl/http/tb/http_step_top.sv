@@ -17,7 +17,10 @@ module http_step_top
     input  logic         may,
     output logic         read,
     output logic [21:0]  read_address,
-    input  logic [63:0]  read_data,
+    output logic [3:0]   read_note,
+    input  logic         word_valid,
+    input  logic [3:0]   word_note,
+    input  logic [63:0]  word_data,
     // A name, until it is found, or is not.
     input  logic         find_ready,
     output logic         find_valid,

@@ -2,11 +2,11 @@
 // replies as set by the test, in pieces of any size at any time. One step() per cycle.
 #pragma once
 
-#include <deque>
 #include <map>
 #include <string>
 
 #include "clocked.hpp"
+#include "ring_words.hpp"
 
 namespace bench {
 
@@ -25,12 +25,13 @@ public:
     static constexpr uint32_t kRing = 1u << 21;
     unsigned may = 70;       // percentage of cycles in which a port is free
     unsigned pieces = 300;   // maximum bytes of a segment
+    RingWords words{kLatency};
     uint64_t connected = 0, released = 0;
     std::vector<std::string> requests;
     // Called with "" for the result of opening.
     std::function<Answer(const std::string &request)> answers;
 
-    StoreServer(Dut &dut, Random &random) : dut_(dut), random_(random), pipe_(kLatency, 0) {}
+    StoreServer(Dut &dut, Random &random) : dut_(dut), random_(random) {}
 
     // Inputs set before the DUT settles.
     void drive() {
@@ -62,8 +63,8 @@ public:
                 if (dut_.tx_write_keep >> i & 1) sent_[dut_.tx_write_address * 8u + i] = static_cast<char>(dut_.tx_write_data >> (8 * i));
         }
         if (dut_.app_valid && dut_.app_ready) accept_report();
-        uint64_t word = 0;
         if (dut_.rx_read) {
+            uint64_t word = 0;
             // It may continue to read in a session that has ended.
             bool ours = up_ && dut_.rx_read_address >> 18 == session_;
             for (unsigned i = 0; i < 8; i++) {
@@ -71,8 +72,8 @@ public:
                 bool there = ours && k < answer_.bytes.size() && k < notified_ - at_;
                 word |= static_cast<uint64_t>(there ? answer_.bytes[k] : random_.next() & 255) << (8 * i);
             }
+            words.read(word, dut_.rx_read_note, random_);
         }
-        pipe_.push_back(word);
         if (dut_.release_valid && dut_.release_ready) {
             check(up_ && dead_ && dut_.session == session_, "releases a session that has not ended");
             up_ = false;
@@ -82,8 +83,9 @@ public:
 
     // After the edge.
     void follow() {
-        pipe_.pop_front();
-        dut_.rx_read_data = pipe_.front();
+        const RingWords::Word came = words.next();
+        dut_.rx_word_valid = came.valid, dut_.rx_word_note = came.note;
+        dut_.rx_word_data = came.data;
     }
 
 private:
@@ -143,7 +145,6 @@ private:
 
     Dut &dut_;
     Random &random_;
-    std::deque<uint64_t> pipe_;
     Answer answer_;
     std::map<uint32_t, char> sent_;
     bool up_ = false, answered_ = false, report_finish_ = false, dead_ = false, opened_ = false, reads_ = false, read_next_ = false;

@@ -171,10 +171,12 @@ module msg_tcp
   localparam int WordBits = S + RING_BITS - 3;
   logic write;
   logic [WordBits-1:0] write_address, read_address;
-  logic [63:0] write_data, net_read_data, read_data;
+  logic [63:0] write_data, read_data;
   logic [7:0] write_keep;
   net_pkg::ring_write_t net_write;
   net_pkg::ring_read_t net_read;
+  net_pkg::ring_word_t net_word;
+  logic net_reads;
   net_pkg::opened_t opened;
   net_pkg::received_t received;
   net_pkg::session_change_t change;
@@ -276,12 +278,14 @@ module msg_tcp
 
   // ---- rings ----
 
-  logic [63:0] tx_ring[SESSIONS << (RING_BITS - 3)], rx_ring[SESSIONS << (RING_BITS - 3)], net_word;
+  logic [63:0] tx_ring[SESSIONS << (RING_BITS - 3)], rx_ring[SESSIONS << (RING_BITS - 3)];
+  logic [63:0] net_fetched;
 
   always_ff @(posedge clk) begin
     for (int i = 0; i < 8; i++) if (write && write_keep[i]) tx_ring[write_address][8*i+:8] <= write_data[8*i+:8];
-    net_word      <= tx_ring[net_read.address[WordBits-1:0]];
-    net_read_data <= net_word;
+    net_fetched   <= tx_ring[net_read.address[WordBits-1:0]];
+    net_reads     <= net_read.valid && !rst;
+    net_word      <= '{valid: net_reads && !rst, note: '0, data: net_fetched};
   end
 
   always_ff @(posedge clk) begin
@@ -295,7 +299,6 @@ module msg_tcp
       .SESSIONS      (SESSIONS),
       .RX_RING_BITS  (RING_BITS),
       .TX_RING_BITS  (RING_BITS),
-      .MEMORY_LATENCY(2),
       .IDLE_MS       (0)
   ) u_net (
       .clk,
@@ -342,8 +345,10 @@ module msg_tcp
       .udp_tx_ready    (),
       .udp_tx          ('0),
       .rx_write        (net_write),
+      .rx_write_ready  (1'b1),
       .tx_read         (net_read),
-      .tx_read_data    (net_read_data),
+      .tx_read_ready   (1'b1),
+      .tx_word         (net_word),
       .counts
   );
 

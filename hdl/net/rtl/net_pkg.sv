@@ -127,10 +127,24 @@ package net_pkg;
   } release_t;
 
   // A read and a write of a ring's memory, in words of 8 bytes; memories use the bits that they have.
+  // A read's note comes back with its word. Words come in the order of the reads, and are
+  // taken at once.
+  typedef struct packed {
+    logic [7:0] reader;
+    logic [3:0] detail;
+  } ring_note_t;
+
   typedef struct packed {
     logic        valid;
     logic [31:0] address;
+    ring_note_t  note;
   } ring_read_t;
+
+  typedef struct packed {
+    logic        valid;
+    ring_note_t  note;
+    logic [63:0] data;
+  } ring_word_t;
 
   typedef struct packed {
     logic        valid;
@@ -138,6 +152,10 @@ package net_pkg;
     logic [63:0] data;
     logic [7:0]  keep;
   } ring_write_t;
+
+  // Words that net_stack still writes after its `rx_write_ready` falls: those of the beats in
+  // net_parse and tcp_rx.
+  localparam int RX_WRITES_LATE = 24;
 
   // The counters of net_stack.
   typedef struct packed {
@@ -168,7 +186,7 @@ package net_pkg;
     logic            progress_ready;
     logic            release_ready;
     logic            rx_may;
-    logic [63:0]     rx_data;
+    ring_word_t      rx_word;  // of its own reads
     logic            tx_may;
   } client_reply_t;
 

@@ -8,17 +8,16 @@
 // output. `tick` pulses once per millisecond of the network's time.
 //
 // Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each
-// session's receive and transmit ring; MEMORY_LATENCY, cycles from `tx_read` to `tx_read_data`;
-// MSS; IDLE_MS, as in tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the
-// application can open connections, and whether datagrams are supported;
-// otherwise their ports are idle.
+// session's receive and transmit ring; STEADY, as in tcp_tx; MSS; IDLE_MS, as in tcp_engine;
+// ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the application can open connections, and
+// whether datagrams are supported; otherwise their ports are idle.
 module net_stack
   import net_pkg::*;
 #(
     parameter  int SESSIONS = 16,
     parameter  int RX_RING_BITS = 21,
     parameter  int TX_RING_BITS = 21,
-    parameter  int MEMORY_LATENCY = 4,
+    parameter  bit STEADY = 1,
     parameter  int MSS = 1460,
     parameter  int IDLE_MS = 60000,
     parameter  int ISLANDS = 4,
@@ -35,8 +34,10 @@ module net_stack
 `include "net_client_ports.svh"
     // the rings; counters
     output ring_write_t               rx_write,
+    input  logic                      rx_write_ready,  // there is place for RX_WRITES_LATE words
     output ring_read_t                tx_read,
-    input  logic [63:0]               tx_read_data,
+    input  logic                      tx_read_ready,   // permits a read in the next cycle
+    input  ring_word_t                tx_word,
     output net_counts_t               counts
 );
 
@@ -116,6 +117,7 @@ module net_stack
   assign received.session = session_t'(rcv_at);
   assign rx_write.address = 32'(rx_write_address);
   assign tx_read.address = 32'(tx_read_address);
+  assign tx_read.note = '0;
 
   // If only peers open connections, all sessions have the same port, which keys need not contain:
   // the port of a segment is compared in parallel with the lookup.
@@ -206,7 +208,7 @@ module net_stack
   // An ACK without a session may open one: later frames wait until this is decided, which is
   // when the engine has processed its descriptor, five cycles later at the earliest.
   logic [4:0] strangers;
-  assign hold = stranger || settling;
+  assign hold = stranger || settling || !rx_write_ready;
 
   always_ff @(posedge clk) begin
     strangers <= {strangers[3:0], stranger};
@@ -367,7 +369,7 @@ module net_stack
   tcp_tx #(
       .SESSIONS(SESSIONS),
       .RING_BITS(TX_RING_BITS),
-      .MEMORY_LATENCY(MEMORY_LATENCY),
+      .STEADY(STEADY),
       .MSS(MSS),
       .SCALE(SCALE)
   ) u_tcp_tx (
@@ -379,9 +381,11 @@ module net_stack
       .s_ready(order_ready),
       .s_segment(order.segment),
       .s_session(order.session),
+      .read_ready(tx_read_ready),
       .read(tx_read.valid),
       .read_address(tx_read_address),
-      .read_data(tx_read_data),
+      .word_valid(tx_word.valid),
+      .word_data(tx_word.data),
       .m_valid(mux_valid[0]),
       .m_ready(mux_ready[0]),
       .m(mux[0])

@@ -5,33 +5,21 @@
 // The first header beats leave while the end of the payload is still being summed: the checksum is
 // not needed before beat 6. Frames are not padded to Ethernet's 60 bytes; the MAC does that.
 //
-// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; MEMORY_LATENCY, cycles from `read` to
-// `read_data`; MSS, the maximum payload; SCALE. Latency: 6 cycles, plus the memory's, plus one per
-// beat beyond six. A beat is assembled in one cycle and summed in the next.
+// Parameters: SESSIONS; RING_BITS, log2 of a ring's bytes; STEADY, whether the words of a segment
+// arrive one per cycle after the first one; MSS, the maximum payload; SCALE. Latency: 6 cycles,
+// plus the memory's, plus one per beat beyond six, or per beat if the words are not steady. A beat
+// is assembled in one cycle and summed in the next.
 module tcp_tx
   import net_pkg::*;
 #(
     parameter  int SESSIONS = 16,
     parameter  int RING_BITS = 21,
-    parameter  int MEMORY_LATENCY = 4,
+    parameter  bit STEADY = 1,
     parameter  int MSS = 1460,
     parameter  int SCALE = 6,        // the shift in the window scale option
     localparam int S = $clog2(SESSIONS)
 ) (
-    input  logic                   clk,
-    input  logic                   rst,
-    input  logic [           47:0] own_mac,
-    input  logic [           31:0] own_ip,
-    input  logic                   s_valid,
-    output logic                   s_ready,
-    input  segment_t               s_segment,
-    input  logic [          S-1:0] s_session,
-    output logic                   read,
-    output logic [S+RING_BITS-4:0] read_address,
-    input  logic [           63:0] read_data,
-    output logic                   m_valid,
-    input  logic                   m_ready,
-    output beat_t                  m
+`include "tcp_tx_ports.svh"
 );
 
   logic own_clk;  // gated while no state changes
@@ -54,10 +42,10 @@ module tcp_tx
     READ_REST
   } read_state_t;
   read_state_t read_state;
-  logic [15:0] words_left;
+  logic [15:0] span, words_left;      // of the next segment; to request
+  logic [BEATS_BITS:0] words_due;     // that have not arrived
   logic [RING_BITS-4:0] word_at;
   logic [S-1:0] session;
-  logic [MEMORY_LATENCY-1:0] coming;    // a word will be on read_data when bit 0 is set
   logic [2:0] turn;                   // rotation from a ring lane to a frame lane
   logic late;                         // the first word has no bytes for the first beat
   logic first_word;
@@ -74,12 +62,13 @@ module tcp_tx
   logic [BEATS_BITS-1:0] add_at;
   logic [63:0] added;
 
+  assign span = (16'(s_segment.seq[2:0]) + s_segment.length + 16'd7) >> 3;
   assign s_ready = read_state == READ_IDLE && !full[fill];
   assign to_end = {1'b0, end_byte} - 17'({beat_at, 3'b000});
   assign before_end = ~(8'hff << to_end[2:0]);
 
   always_comb begin
-    turned = turned_by(read_data, turn);
+    turned = turned_by(word_data, turn);
     for (int i = 0; i < 8; i++) begin
       low_lanes[i] = 3'(i) < turn;
       lanes[i] = (beat_at != '0 || i >= 6) && !to_end[16] && (|to_end[15:3] || before_end[i]);
@@ -89,15 +78,15 @@ module tcp_tx
     merged = masked(merged, lanes);
   end
 
-  assign tail = read_state == READ_REST && !read && coming == '0 && !produced;
-  assign produce = (coming[0] && !(first_word && late)) || tail;
+  assign tail = read_state == READ_REST && words_due == '0 && !produced;
+  assign produce = (word_valid && !(first_word && late)) || tail;
 
   always_ff @(posedge own_clk) begin
     read <= 1'b0;
-    coming <= {read, coming[MEMORY_LATENCY-1:1]};
-    if (coming[0]) begin
+    if (word_valid) begin
       turned_before <= turned;
       first_word <= 1'b0;
+      words_due <= words_due - 1'b1;
     end
     adding <= produce && !rst;
     add_last <= 16'(beat_at) + 16'd1 == beats;
@@ -112,15 +101,17 @@ module tcp_tx
       sums[fill] <= sums[fill] + 32'(sum_beat(added));
       if (add_last) summed <= 1'b1;
     end
-    // After the first word, words arrive one per cycle: six more have arrived when beat 6 leaves.
-    early <= read_state != READ_IDLE && (summed || (produce && 16'(beat_at) + 16'd6 >= beats));
+    // If words arrive one per cycle after the first one, six more have arrived when beat 6 leaves.
+    early <= read_state != READ_IDLE &&
+        (summed || (STEADY && produce && 16'(beat_at) + 16'd6 >= beats));
     case (read_state)
       READ_IDLE:
       if (s_valid && s_ready) begin
         segment <= s_segment;
         session <= s_session;
         word_at <= s_segment.seq[RING_BITS-1:3];
-        words_left <= (16'(s_segment.seq[2:0]) + s_segment.length + 16'd7) >> 3;
+        words_left <= span;
+        words_due <= s_segment.length == '0 ? '0 : (BEATS_BITS + 1)'(span);
         turn <= 3'd6 - s_segment.seq[2:0];
         late <= s_segment.seq[2:0] == 3'd7;
         end_byte <= 16'd6 + s_segment.length;
@@ -133,7 +124,8 @@ module tcp_tx
         sums[fill] <= '0;
         read_state <= s_segment.length == '0 ? READ_REST : READ_WORDS;
       end
-      READ_WORDS: begin
+      READ_WORDS:
+      if (read_ready) begin
         read <= 1'b1;
         read_address <= {session, word_at};
         word_at <= word_at + 1'b1;
@@ -141,7 +133,7 @@ module tcp_tx
         if (words_left == 16'd1) read_state <= READ_REST;
       end
       default:
-      if (summed && !read && coming == '0) begin
+      if (summed && words_due == '0) begin
         read_state <= READ_IDLE;
         fill <= !fill;
       end
@@ -149,7 +141,6 @@ module tcp_tx
     if (rst) begin
       read_state <= READ_IDLE;
       read <= 1'b0;
-      coming <= '0;
       fill <= 1'b0;
     end
   end
@@ -244,7 +235,7 @@ module tcp_tx
   end
 
   always_ff @(posedge own_clk) begin
-    if (read_state == READ_REST && summed && !read && coming == '0) full[fill] <= 1'b1;
+    if (read_state == READ_REST && summed && words_due == '0) full[fill] <= 1'b1;
     if (advance && sent == last_beat) full[drain] <= 1'b0;
     if (rst) full <= '0;
   end
@@ -264,6 +255,8 @@ module tcp_tx
       sending |-> full[drain] || fill == drain);
   sent_is_bounded : assert property (@(posedge clk) disable iff (rst)
       sending |-> sent <= last_beat);
+  words_were_read : assert property (@(posedge clk) disable iff (rst)
+      word_valid |-> read_state != READ_IDLE && 16'(words_due) > words_left);
   beats_stay : assert property (@(posedge clk) disable iff (rst)
       m_valid && !m_ready |=> m_valid && $stable(m));
   beats_are_full : assert property (@(posedge clk) disable iff (rst)

@@ -5,6 +5,7 @@
 #include <map>
 
 #include "frames.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 using namespace frames;
@@ -33,7 +34,8 @@ struct Stack {
     Bytes frame;
     std::deque<Bytes> arps;
     std::deque<Got> got;
-    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    RingWords words{kLatency};
+    unsigned hurried = 100;  // percentage of cycles in which the rings' memory accepts
     std::map<uint32_t, uint64_t> rx_ring, tx_ring;  // words by address
     bool done = false, answers_arp = true, opened = false;
     Result result = Ok;
@@ -52,12 +54,16 @@ struct Stack {
         dut->rx_valid = 0, dut->tx_ready = 1, dut->tick = 0;
         dut->app_valid = 0, dut->release_valid = 0, dut->connect_valid = 0, dut->working = 0, dut->mid_request = 0;
         dut->udp_port = 0, dut->udp_rx_ready = 0, dut->udp_tx_valid = 0;
+        dut->tx_word_valid = 0, dut->rx_write_ready = 1, dut->tx_read_ready = 1;
         dut.reset();
+        if (dut.random.percent(50)) hurried = 60, words.jitter = 40;
         run(64);
     }
 
     void step() {
         dut->rx_valid = 0;
+        dut->rx_write_ready = dut.random.percent(hurried);
+        dut->tx_read_ready = dut.random.percent(hurried);
         if (gap > 0) gap--;
         else if (!in.empty()) {
             const Bytes &f = in.front();
@@ -98,10 +104,10 @@ struct Stack {
         if (dut->open && !dut->open_active) accepted.push_back(dut->open_at);
         if (dut->notify && dut->notify_dead && releases) to_release.push_back(dut->notify_at);
         if (dut->connect_done) done = true, result = static_cast<Result>(dut->connect_result);
-        pipe.push_back(dut->tx_read ? tx_ring[dut->tx_read_address] : 0);
+        if (dut->tx_read) words.read(tx_ring[dut->tx_read_address], 0, dut.random);
         dut.rise();
-        pipe.pop_front();
-        dut->tx_read_data = pipe.front();
+        const RingWords::Word came = words.next();
+        dut->tx_word_valid = came.valid, dut->tx_word_data = came.data;
         if (done) dut->connect_valid = 0;
     }
     void run(uint64_t cycles) {

@@ -38,9 +38,12 @@ module net_stack_top
     output logic [S+RING_BITS-4:0] rx_write_address,
     output logic [63:0]            rx_write_data,
     output logic [7:0]             rx_write_keep,
+    input  logic                   rx_write_ready,
     output logic                   tx_read,
+    input  logic                   tx_read_ready,
     output logic [S+RING_BITS-4:0] tx_read_address,
-    input  logic [63:0]            tx_read_data,
+    input  logic                   tx_word_valid,
+    input  logic [63:0]            tx_word_data,
     output logic [31:0]            count_opened,
     output logic [31:0]            count_retransmitted,
     output logic [31:0]            count_reset,
@@ -53,6 +56,7 @@ module net_stack_top
   release_t released;
   ring_write_t rx_writes;
   ring_read_t tx_reads;
+  ring_word_t tx_word;
   net_counts_t counts;
 
   assign {open, open_active, open_at, open_next, open_una} =
@@ -75,8 +79,11 @@ module net_stack_top
   assign {count_opened, count_retransmitted} = {counts.opened, counts.retransmitted};
   assign {count_reset, count_open} = {counts.reset, counts.open[S:0]};
 
+  assign tx_word = '{valid: tx_word_valid, note: '0, data: tx_word_data};
+
   net_stack #(
       .SESSIONS    (16),
+      .STEADY      (0),
       .RX_RING_BITS(RING_BITS),
       .TX_RING_BITS(RING_BITS)
   ) u_stack (

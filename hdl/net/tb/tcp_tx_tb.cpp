@@ -3,6 +3,7 @@
 #include <deque>
 
 #include "frames.hpp"
+#include "ring_words.hpp"
 
 using namespace bench;
 using namespace frames;
@@ -18,20 +19,23 @@ uint8_t content(uint32_t session, uint32_t seq) {
 
 struct Transmitter {
     Clocked dut;
-    std::deque<uint64_t> pipe = std::deque<uint64_t>(kLatency, 0);
+    RingWords words{kLatency};
     Bytes frame;
     std::vector<Bytes> frames;
-    unsigned pace = 100;
+    unsigned pace = 100, reads = 100;  // percentage of cycles
 
     Transmitter() {
         dut->own_mac = kOwnMac;
         dut->own_ip = kOwnIp;
         dut->s_valid = 0;
         dut->m_ready = 0;
+        dut->word_valid = 0;
+        dut->read_ready = 1;
         dut.reset();
     }
     void step() {
         dut->m_ready = dut.random.percent(pace);
+        dut->read_ready = dut.random.percent(reads);
         dut.settle();
         if (dut->m_valid && dut->m_ready) {
             uint64_t low = dut->m[0] | static_cast<uint64_t>(dut->m[1]) << 32;
@@ -40,14 +44,15 @@ struct Transmitter {
                 if (low >> (1 + i) & 1) frame.push_back(static_cast<uint8_t>(data >> (8 * i)));
             if (low & 1) frames.push_back(frame), frame.clear();
         }
-        uint64_t word = 0;
-        if (dut->read)
+        if (dut->read) {
+            uint64_t word = 0;
             for (unsigned i = 0; i < 8; i++)
                 word |= static_cast<uint64_t>(content(dut->read_address >> 18, (dut->read_address & 0x3ffff) * 8 + i)) << (8 * i);
-        pipe.push_back(word);
+            words.read(word, 0, dut.random);
+        }
         dut.rise();
-        pipe.pop_front();
-        dut->read_data = pipe.front();
+        const RingWords::Word came = words.next();
+        dut->word_valid = came.valid, dut->word_data = came.data;
     }
     // segment_t: mac, ip, port, own_port, seq, ack, window, flags, with_mss, with_scale,
     // length from the top.
@@ -91,6 +96,7 @@ TEST(every_length_and_place) {
     for (unsigned pace : {100u, 60u}) {
         Transmitter t;
         t.pace = pace;
+        if (W) t.reads = 60, t.words.jitter = 30;
         struct Order { uint32_t session, seq, length; uint8_t flags; bool mss, scale; };
         std::vector<Order> orders;
         for (uint32_t place = 0; place < 8; place++)
