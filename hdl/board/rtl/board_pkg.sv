@@ -21,6 +21,7 @@ package board_pkg;
 
   // The kernels' part of board memory, a gigabyte.
   localparam logic [31:0] KERNEL_BASE = 32'h4000_0000;
+  // The rings' part, if they are there: those for receiving, then those for sending.
   localparam logic [31:0] RINGS_BASE = 32'h8000_0000;
 
   // Words that the HTTP server still writes after the transmit rings' `tx_write_ready` falls: its

@@ -1,7 +1,6 @@
 // Streams of several sessions, one after another, with hints that are right, wrong, late or
 // missing: the bytes are correct, and data hinted in time is available without waiting for memory.
 #include <array>
-#include <deque>
 
 #include "clocked.hpp"
 #include "ring_words.hpp"

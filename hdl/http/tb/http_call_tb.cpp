@@ -1,7 +1,6 @@
 // Calls of any size, at any position of their rings, with ports that are granted at any time and a
 // region that accepts and sends at any time: the reply is in its ring, the head's length is right,
 // and no other data is changed.
-#include <deque>
 #include <map>
 
 #include "clocked.hpp"

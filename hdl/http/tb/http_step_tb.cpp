@@ -1,6 +1,5 @@
 // Requests that arrive in any pieces and are read at any pace, with functions that are looked up for any time: each is
 // understood as a whole, up to its last byte, and its scalars are the operands of its call.
-#include <deque>
 #include <iterator>
 
 #include "clocked.hpp"

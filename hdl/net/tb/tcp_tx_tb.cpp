@@ -1,7 +1,5 @@
 // Segments of every length from every position of the ring: headers, checksums and payload are
 // correct at any pace of the wire.
-#include <deque>
-
 #include "frames.hpp"
 #include "ring_words.hpp"
 
