@@ -10,6 +10,7 @@
 mod channels;
 mod clang;
 pub mod compilers;
+pub mod device;
 mod estimate;
 mod inputs;
 mod library;
@@ -29,7 +30,8 @@ use crate::{parse, passes, synthesis};
 use clang::Loops;
 pub use library::build_library;
 pub use manifest::{
-    AddressSpace, Argument, ChannelUse, KernelInfo, LoopReport, Manifest, MemoryReport, Report,
+    AccessReport, AddressSpace, AreaReport, Argument, ChannelUse, KernelInfo, LoopReport, Manifest,
+    MemoryKind, MemoryReport, Report, StageReport,
 };
 pub use module_name::module_name;
 pub use objects::{compile_linked, compile_object, link_objects};
@@ -256,9 +258,12 @@ fn synthesize(
     kernel.private_bytes = items.private_bytes;
     kernel.report = estimate::report(&module, &memories, &hardware);
     let position = module.functions.first().map(|f| f.position.clone());
-    estimate::check(&module, &memories, &hardware, &kernel.report)
-        .map_err(|error| error.at(&position.unwrap_or_default()))?;
-    let pipelines = hardware.pipelines.iter().filter(|p| p.items).count();
+    estimate::check(&kernel.report).map_err(|error| error.at(&position.unwrap_or_default()))?;
+    let of_items: Vec<_> = hardware.pipelines.iter().filter(|p| p.items).collect();
+    let pipelines = of_items.len();
+    if let ([all], 0, false) = (of_items.as_slice(), items.barriers, module.parts) {
+        kernel.report.item_cycles_min = u64::from(all.interval);
+    }
     Ok(Synthesized {
         text: hardware.text,
         pipelined: pipelines > items.barriers,

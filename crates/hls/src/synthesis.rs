@@ -26,6 +26,10 @@ pub struct Pipeline {
     pub limit: &'static str,
     /// Whether its iterations are work-items.
     pub items: bool,
+    /// Clocks that an iteration takes.
+    pub steps: u32,
+    /// By file and line of the source: the first and the last step of its instructions.
+    pub stages: BTreeMap<(String, usize), (u32, u32)>,
 }
 
 /// A synthesized kernel.
@@ -105,6 +109,23 @@ fn loop_position(code: &Code, function: &Position) -> Position {
     found.unwrap_or(&code.position).clone()
 }
 
+/// The steps of a block by file and line of the source.
+fn stages(code: &Code) -> BTreeMap<(String, usize), (u32, u32)> {
+    let mut stages = BTreeMap::new();
+    for (instruction, &(step, _)) in code.code.iter().zip(&code.schedule.steps) {
+        let at = &instruction.position;
+        if at.is_unknown() {
+            continue;
+        }
+        let ready = instruction.result.and_then(|r| code.schedule.from.get(&r));
+        let last = ready.copied().unwrap_or(step).max(step);
+        let known = stages.entry((at.file.clone(), at.line));
+        let (from, to) = known.or_insert((step, last));
+        (*from, *to) = ((*from).min(step), (*to).max(last));
+    }
+    stages
+}
+
 /// Schedules and emits a module.
 pub fn hardware(
     module: &Module,
@@ -133,6 +154,8 @@ pub fn hardware(
                 interval,
                 limit: c.limit,
                 items: c.independent,
+                steps: c.schedule.length,
+                stages: stages(c),
             })
         });
         pipelines.collect::<Vec<_>>()

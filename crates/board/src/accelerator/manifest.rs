@@ -2,6 +2,7 @@
 //! report about each circuit.
 
 use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
 
 /// Pointer arguments of a kernel: tags have four bits, and 0 is the null pointer's.
 pub const POINTERS_MAX: usize = 15;
@@ -36,6 +37,15 @@ pub enum Error {
 pub struct Manifest {
     /// In the order of the source.
     pub kernels: Vec<Kernel>,
+    /// The checksum ([`source_checksum`]) of the source; empty: unknown, or several sources.
+    #[serde(default)]
+    pub source_sha256: String,
+}
+
+/// The checksum of a source: SHA-256 in hexadecimal digits.
+pub fn source_checksum(source: &[u8]) -> String {
+    let digits = Sha256::digest(source);
+    digits.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 /// A kernel.
@@ -148,6 +158,27 @@ pub struct Report {
     /// Hardware multipliers, estimated.
     #[serde(default)]
     pub multipliers: u64,
+    /// The parts of these estimates; empty in images of older versions, as the lists below.
+    #[serde(default)]
+    pub area: Vec<Area>,
+    /// Cycles between work-items while memory has the words that they read; 0: unknown.
+    #[serde(default)]
+    pub item_cycles_min: u64,
+}
+
+/// A part of a circuit's area.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Area {
+    /// A kind of unit, a memory, or a part that all kernels have.
+    pub name: String,
+    /// Instances of the unit.
+    pub count: u64,
+    /// Lookup tables of all instances.
+    pub luts: u64,
+    /// Block RAMs of all instances.
+    pub block_rams: u64,
+    /// Hardware multipliers of all instances.
+    pub multipliers: u64,
 }
 
 /// A loop.
@@ -160,6 +191,26 @@ pub struct Loop {
     /// The reason why the interval is not shorter.
     #[serde(default)]
     pub limit: String,
+    /// Whether its iterations are work-items.
+    #[serde(default)]
+    pub work_items: bool,
+    /// Cycles that an iteration takes; 0: unknown.
+    #[serde(default)]
+    pub steps: u64,
+    /// The steps of an iteration, by line of the source.
+    #[serde(default)]
+    pub stages: Vec<Stage>,
+}
+
+/// The steps of an iteration that execute a line.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Stage {
+    /// Line of the source.
+    pub line: u64,
+    /// Its first step, from 0.
+    pub first: u64,
+    /// Its last step.
+    pub last: u64,
 }
 
 /// A memory on the chip.
@@ -171,6 +222,28 @@ pub struct OnChip {
     pub bytes: u64,
     /// Independent parts.
     pub banks: u64,
+    /// `private`, `local` or `constant`; empty: unknown.
+    #[serde(default)]
+    pub kind: String,
+    /// Bits of a word; 0: unknown.
+    #[serde(default)]
+    pub word_bits: u64,
+    /// The lines of the source that access it.
+    #[serde(default)]
+    pub accesses: Vec<Access>,
+}
+
+/// The accesses of a line to a memory.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Access {
+    /// Line of the source.
+    pub line: u64,
+    /// Loads in the circuit.
+    #[serde(default)]
+    pub loads: u64,
+    /// Stores in the circuit.
+    #[serde(default)]
+    pub stores: u64,
 }
 
 impl Manifest {
@@ -252,6 +325,7 @@ mod tests {
         };
         let manifest = Manifest {
             kernels: vec![kernel],
+            ..Manifest::default()
         };
         Manifest::parse(&serde_json::to_string(&manifest).unwrap())
     }
@@ -264,6 +338,20 @@ mod tests {
         ];
         let read = parse(arguments.clone()).unwrap();
         assert_eq!(read.kernels[0].arguments, arguments);
+    }
+
+    #[test]
+    fn reports_of_older_images_have_no_stages_and_no_area() {
+        let text = r#"{"kernels": [{"name": "k", "work_group_size_max": 1, "arguments": [],
+            "report": {"loops": [{"line": 3, "interval": 2, "limit": "x"}],
+                "memories": [{"name": "m", "bytes": 8, "banks": 1}],
+                "luts": 5, "block_rams": 4, "multipliers": 3}}]}"#;
+        let manifest = Manifest::parse(text).unwrap();
+        let report = &manifest.kernels[0].report;
+        assert_eq!((report.loops[0].interval, report.loops[0].steps), (2, 0));
+        assert!(report.area.is_empty() && report.loops[0].stages.is_empty());
+        assert_eq!(report.memories[0].kind, "");
+        assert_eq!(manifest.source_sha256, "");
     }
 
     #[test]

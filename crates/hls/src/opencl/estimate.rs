@@ -1,14 +1,17 @@
 //! Estimates of a kernel's area on ECP5.
 
 use super::clang::SOURCE;
-use super::manifest::{LoopReport, MemoryReport, Report};
+use super::device;
+use super::manifest::{
+    AccessReport, AreaReport, LoopReport, MemoryKind, MemoryReport, Report, StageReport,
+};
 use crate::emit::reader_lines;
 use crate::error::{Error, Result};
-use crate::ir::{Module, Op};
-use crate::memory::{largest, Memories, Memory};
+use crate::ir::{FunctionId, Module, Op};
+use crate::memory::{largest, Memories, Memory, MemoryId};
 use crate::synthesis::Hardware;
 use crate::units::{unit, Unit};
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Bytes and bits of width of a block RAM.
 const BLOCK_RAM_BYTES: u64 = 2048;
@@ -22,17 +25,14 @@ const FRAME_LUTS: u64 = 180;
 const READER_LUTS: u64 = 700;
 const READERS_LUTS: u64 = 150;
 const READER_BLOCK_RAMS: u64 = 2;
+/// Their part in the report.
+const READERS: &str = "ports of loads";
 /// Lines of a port's cache for each of its block RAMs.
 const LINES_PER_BLOCK_RAM: u64 = 16;
 /// Words of a memory that the synthesis makes of LUTs.
 const LUT_RAM_WORDS: u64 = 16;
 /// Result bits of operations for each LUT: many operations are merged with the next one.
 const BITS_PER_LUT: u64 = 2;
-/// The largest part that kernels are placed on, and what it has.
-const DEVICE: &str = "an LFE5UM5G-85F";
-const DEVICE_BLOCK_RAMS: u64 = 208;
-const DEVICE_MULTIPLIERS: u64 = 156;
-const DEVICE_LUTS: u64 = 83_640;
 /// Estimates above the device's LUTs by at most one part of this many may be too high.
 const LUTS_TOLERANCE: u64 = 4;
 
@@ -53,38 +53,107 @@ fn unit_luts(kind: Unit) -> u64 {
     }
 }
 
+/// Lines of the stages, and of the accesses, in a kernel's report: those of 128 kernels fit into an
+/// image's manifest.
+const LINES_MAX: usize = 256;
+
 /// Describes a kernel's hardware.
 pub fn report(module: &Module, memories: &Memories, hardware: &Hardware) -> Report {
-    let parts = lut_parts(module, memories, hardware);
-    let units = hardware.units.iter();
-    let multipliers = units.map(|(kind, count)| u64::from(kind.multipliers() * count));
-    let on_chip = || memories.all.iter().filter(|m| !m.far);
-    let block_rams: u64 = on_chip().map(block_rams).sum();
+    let area = area(module, memories, hardware);
+    let sum = |of: fn(&AreaReport) -> u64| area.iter().map(of).sum();
     Report {
         states: hardware.states as u64,
-        loops: (hardware.pipelines.iter())
-            .filter(|pipeline| pipeline.position.file.ends_with(SOURCE))
-            .map(|pipeline| LoopReport {
-                line: pipeline.position.line as u64,
-                interval: pipeline.interval,
-                limit: pipeline.limit.to_owned(),
-            })
-            .collect(),
-        memories: on_chip()
-            .map(|m| MemoryReport {
-                name: m.name.clone(),
-                bytes: m.bytes.len() as u64,
-                banks: u64::from(m.banks.count()),
-            })
-            .collect(),
-        luts: parts.iter().map(|(_, luts)| luts).sum(),
-        block_rams: block_rams + readers(module).1,
-        multipliers: multipliers.sum(),
+        loops: loops(hardware),
+        memories: on_chip(module, memories),
+        luts: sum(|part| part.luts),
+        block_rams: sum(|part| part.block_rams),
+        multipliers: sum(|part| part.multipliers),
+        item_cycles_min: 0,
+        area,
     }
 }
 
-/// The parts of a kernel's LUTs.
-fn lut_parts(module: &Module, memories: &Memories, hardware: &Hardware) -> Vec<(String, u64)> {
+fn loops(hardware: &Hardware) -> Vec<LoopReport> {
+    let mut lines = LINES_MAX;
+    let own = hardware.pipelines.iter();
+    own.filter(|pipeline| pipeline.position.file.ends_with(SOURCE))
+        .map(|pipeline| {
+            let stages = pipeline.stages.iter();
+            let own = stages.filter(|((file, _), _)| file.ends_with(SOURCE));
+            let stages = own.map(|(&(_, line), &(first, last))| StageReport {
+                line: line as u64,
+                first,
+                last,
+            });
+            let stages: Vec<_> = stages.take(lines).collect();
+            lines -= stages.len();
+            LoopReport {
+                line: pipeline.position.line as u64,
+                interval: pipeline.interval,
+                limit: pipeline.limit.to_owned(),
+                work_items: pipeline.items,
+                steps: u64::from(pipeline.steps),
+                stages,
+            }
+        })
+        .collect()
+}
+
+/// The memories on the chip.
+fn on_chip(module: &Module, memories: &Memories) -> Vec<MemoryReport> {
+    let mut accesses: BTreeMap<MemoryId, BTreeMap<usize, AccessReport>> = BTreeMap::new();
+    for (at, function) in module.functions.iter().enumerate() {
+        for instruction in function.instructions() {
+            let position = &instruction.position;
+            let (address, loads, stores) = match instruction.op {
+                Op::Load(address, ..) => (address, 1, 0),
+                Op::Store { address, .. } => (address, 0, 1),
+                _ => continue,
+            };
+            let Some(memory) = memories.of(FunctionId(at), address) else {
+                continue;
+            };
+            if !position.is_unknown() && position.file.ends_with(SOURCE) {
+                let lines = accesses.entry(memory).or_default();
+                let own = lines.entry(position.line).or_default();
+                own.line = position.line as u64;
+                own.loads += loads;
+                own.stores += stores;
+            }
+        }
+    }
+    let mut lines = LINES_MAX;
+    let all = memories.all.iter().enumerate().filter(|(_, m)| !m.far);
+    all.map(|(at, memory)| {
+        let own = accesses.remove(&MemoryId(at)).unwrap_or_default();
+        let own: Vec<_> = own.into_values().take(lines).collect();
+        lines -= own.len();
+        MemoryReport {
+            name: memory.name.clone(),
+            bytes: memory.bytes.len() as u64,
+            banks: u64::from(memory.banks.count()),
+            kind: kind(module, memory),
+            word_bits: memory.width * 8,
+            accesses: own,
+        }
+    })
+    .collect()
+}
+
+fn kind(module: &Module, memory: &Memory) -> MemoryKind {
+    let held = |name: &String| module.globals.iter().find(|global| global.name == *name);
+    let objects: Vec<_> = memory.objects.iter().filter_map(held).collect();
+    if objects.iter().any(|object| object.local) {
+        MemoryKind::Local
+    } else if !objects.is_empty() && objects.iter().all(|object| object.constant) {
+        MemoryKind::Constant
+    } else {
+        MemoryKind::Private
+    }
+}
+
+/// The parts of a kernel's area.
+fn area(module: &Module, memories: &Memories, hardware: &Hardware) -> Vec<AreaReport> {
     let mut result_bits = 0;
     for function in &module.functions {
         for instruction in function.instructions() {
@@ -101,20 +170,36 @@ fn lut_parts(module: &Module, memories: &Memories, hardware: &Hardware) -> Vec<(
             };
         }
     }
-    let (readers, _) = readers(module);
+    let part = |name: String, luts| AreaReport {
+        name,
+        count: 1,
+        luts,
+        ..AreaReport::default()
+    };
     let mut parts = vec![
-        ("start and memory port".to_owned(), FRAME_LUTS),
-        ("operations".to_owned(), result_bits / BITS_PER_LUT),
+        part("start and memory port".to_owned(), FRAME_LUTS),
+        part("operations".to_owned(), result_bits / BITS_PER_LUT),
     ];
-    if readers > 0 {
-        let luts = readers * READER_LUTS + READERS_LUTS;
-        parts.push(("ports of loads".to_owned(), luts));
+    let (ports, reader_block_rams) = readers(module);
+    if ports > 0 {
+        parts.push(AreaReport {
+            count: ports,
+            block_rams: reader_block_rams,
+            ..part(READERS.to_owned(), ports * READER_LUTS + READERS_LUTS)
+        });
     }
     for (&kind, &count) in &hardware.units {
-        parts.push((kind.name(), unit_luts(kind) * u64::from(count)));
+        parts.push(AreaReport {
+            count: u64::from(count),
+            multipliers: u64::from(kind.multipliers() * count),
+            ..part(kind.name(), unit_luts(kind) * u64::from(count))
+        });
     }
     let on_chip = memories.all.iter().filter(|m| !m.far);
-    parts.extend(on_chip.map(|m| (m.name.clone(), memory_luts(m))));
+    parts.extend(on_chip.map(|memory| AreaReport {
+        block_rams: block_rams(memory),
+        ..part(memory.name.clone(), memory_luts(memory))
+    }));
     parts
 }
 
@@ -167,44 +252,36 @@ fn block_rams(memory: &Memory) -> u64 {
 }
 
 /// Checks that a kernel alone fits into the largest part of the family.
-pub fn check(
-    module: &Module,
-    memories: &Memories,
-    hardware: &Hardware,
-    report: &Report,
-) -> Result<()> {
-    let used = [
-        ("block RAMs", report.block_rams, DEVICE_BLOCK_RAMS),
-        ("multipliers", report.multipliers, DEVICE_MULTIPLIERS),
-        ("LUTs", report.luts, DEVICE_LUTS),
+pub fn check(report: &Report) -> Result<()> {
+    type Amount = fn(&AreaReport) -> u64;
+    let used: [(&str, u64, u64, Amount); 3] = [
+        (
+            "block RAMs",
+            report.block_rams,
+            device::BLOCK_RAMS,
+            |part| part.block_rams,
+        ),
+        (
+            "multipliers",
+            report.multipliers,
+            device::MULTIPLIERS,
+            |part| part.multipliers,
+        ),
+        ("LUTs", report.luts, device::LUTS, |part| part.luts),
     ];
-    let exceeds = |(what, used, most): &(&str, u64, u64)| match *what {
+    let exceeds = |(what, used, most, _): &(&str, u64, u64, Amount)| match *what {
         "LUTs" => *used > most + most / LUTS_TOLERANCE,
         _ => used > most,
     };
-    let Some((what, used, most)) = used.into_iter().find(exceeds) else {
+    let Some((what, used, most, amount)) = used.into_iter().find(exceeds) else {
         return Ok(());
     };
-    let parts = match what {
-        "LUTs" => lut_parts(module, memories, hardware),
-        "multipliers" => {
-            let all = |kind: Unit, count: u32| u64::from(kind.multipliers() * count);
-            let units = hardware.units.iter();
-            let units = units.map(|(&kind, &count)| (kind.name(), all(kind, count)));
-            units.collect()
-        }
-        _ => {
-            let own = memories.all.iter().filter(|m| !m.far);
-            let mut own: Vec<_> = own.map(|m| (m.name.clone(), block_rams(m))).collect();
-            let sum: u64 = own.iter().map(|(_, count)| count).sum();
-            own.push(("caches of loads".to_owned(), used.saturating_sub(sum)));
-            own
-        }
-    };
-    let parts = parts.iter().map(|(name, count)| (name.as_str(), *count));
+    let parts = report.area.iter();
+    let parts = parts.map(|part| (part.name.as_str(), amount(part)));
     let about = if what == "LUTs" { "about " } else { "" };
     Err(Error::too_large(format!(
-        "the kernel needs {about}{used} {what}, {DEVICE} has {most}: {} too many; {}",
+        "the kernel needs {about}{used} {what}, {} has {most}: {} too many; {}",
+        device::NAME,
         used - most,
         largest(parts.collect(), what)
     ))

@@ -109,6 +109,28 @@ pub struct Report {
     pub block_rams: u64,
     /// Estimate: multipliers of 18 bits.
     pub multipliers: u64,
+    /// The parts of these estimates.
+    #[serde(default)]
+    pub area: Vec<AreaReport>,
+    /// Clocks between work-items while memory has the words that they read, if all of a work-item
+    /// is one iteration of a pipeline; otherwise 0.
+    #[serde(default)]
+    pub item_cycles_min: u64,
+}
+
+/// A part of a kernel's area.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AreaReport {
+    /// A kind of unit, a memory, or a part that all kernels have.
+    pub name: String,
+    /// Instances of the unit.
+    pub count: u64,
+    /// Of all instances together, as the following ones.
+    pub luts: u64,
+    /// Block RAMs of 2 KB.
+    pub block_rams: u64,
+    /// Multipliers of 18 bits.
+    pub multipliers: u64,
 }
 
 /// A loop that is a pipeline.
@@ -120,6 +142,26 @@ pub struct LoopReport {
     pub interval: u32,
     /// The reason why the interval is not shorter.
     pub limit: String,
+    /// Whether its iterations are work-items.
+    #[serde(default)]
+    pub work_items: bool,
+    /// Clocks that an iteration takes.
+    #[serde(default)]
+    pub steps: u64,
+    /// The steps of an iteration by line of the program.
+    #[serde(default)]
+    pub stages: Vec<StageReport>,
+}
+
+/// The steps of an iteration that execute a line.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StageReport {
+    /// The line in the program.
+    pub line: u64,
+    /// Its first step.
+    pub first: u32,
+    /// Its last step, in which its result is ready.
+    pub last: u32,
 }
 
 /// A memory on the chip.
@@ -131,4 +173,37 @@ pub struct MemoryReport {
     pub bytes: u64,
     /// Memories that are accessed at the same time.
     pub banks: u64,
+    /// The kind of variables that it holds.
+    #[serde(default)]
+    pub kind: MemoryKind,
+    /// Bits of a word.
+    #[serde(default)]
+    pub word_bits: u64,
+    /// The lines of the program that access it.
+    #[serde(default)]
+    pub accesses: Vec<AccessReport>,
+}
+
+/// The kind of variables that a memory on the chip holds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum MemoryKind {
+    /// Of a work-item.
+    #[default]
+    Private,
+    /// Of a work-group.
+    Local,
+    /// Constants of the program.
+    Constant,
+}
+
+/// The accesses of a line to a memory.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AccessReport {
+    /// The line in the program.
+    pub line: u64,
+    /// Loads in the circuit.
+    pub loads: u32,
+    /// Stores in the circuit.
+    pub stores: u32,
 }

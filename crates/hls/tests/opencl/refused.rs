@@ -89,7 +89,7 @@ fn constructs_that_hardware_lacks_are_refused_with_their_line() {
              a[o[1]] = b[o[2]] = 1; barrier(CLK_LOCAL_MEM_FENCE); o[0] = a[o[2]] + b[o[3]]; }\n",
             1,
             "the kernel needs 220 block RAMs, an LFE5UM5G-85F has 208: 12 too many; \
-             'k.b' 118 block RAMs, 'k.a' 98 block RAMs, 'caches of loads' 4 block RAMs",
+             'k.b' 118 block RAMs, 'k.a' 98 block RAMs, 'ports of loads' 4 block RAMs",
         ),
         (
             "kernel void k(global int *o) {\n __asm__(\"nop\");\n o[0] = 1; }\n",

@@ -263,6 +263,7 @@ mod tests {
                 name: "send".to_owned(),
                 ..Kernel::default()
             }],
+            ..Manifest::default()
         };
         assert_eq!(refuse_channels(&manifest), Ok(()));
         manifest.kernels[0].channels.push(Channel {
