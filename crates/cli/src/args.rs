@@ -553,7 +553,8 @@ pub enum Accelerator {
     /// Compile OpenCL C to hardware: an image for emulated accelerators
     #[command(after_help = "Examples:
   baltra accelerator build sobel.cl
-  baltra accelerator build matmul.cl -o matmul.img --options '-D TILE=16'")]
+  baltra accelerator build matmul.cl -o matmul.img --options '-D TILE=16'
+  baltra accelerator build sobel.cl --json")]
     Build(AcceleratorBuild),
     /// Compile what all programs share, which the first build does otherwise; for executors
     #[command(hide = true)]
@@ -628,10 +629,10 @@ pub struct AcceleratorBuild {
     #[arg(short, long, value_name = "IMAGE")]
     pub output: Option<PathBuf>,
     /// Compile one source to an object, which is linked later
-    #[arg(short, long, conflicts_with = "create_library")]
+    #[arg(short, long, conflicts_with_all = ["create_library", "json"])]
     pub compile: bool,
     /// Link the files to a library, which is linked with others later
-    #[arg(long)]
+    #[arg(long, conflicts_with = "json")]
     pub create_library: bool,
     /// Also place and route the kernels for this part, with Yosys and nextpnr (minutes)
     #[arg(long, value_name = "PART", conflicts_with_all = ["compile", "create_library"])]
@@ -647,6 +648,8 @@ pub struct AcceleratorBuild {
     /// The hardware tree (hdl); default: BALTRA_HDL, or found beside this program
     #[arg(long, value_name = "DIR")]
     pub tree: Option<PathBuf>,
+    #[command(flatten)]
+    pub json: Json,
     /// Give up all other directories but this one, which may be written: for a tenant's source
     #[arg(long, hide = true, value_name = "DIR")]
     pub confined: Option<PathBuf>,

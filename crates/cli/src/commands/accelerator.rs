@@ -3,6 +3,7 @@
 mod build;
 mod placement;
 mod report;
+mod summary;
 
 pub use build::compilers;
 

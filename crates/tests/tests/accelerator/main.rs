@@ -1,6 +1,7 @@
 //! OpenCL C on an emulated accelerator: compiled to hardware, run as a model of it.
 
 mod prepared;
+mod report;
 
 use baltra_testkit::{until, Daemon, Options};
 use baltra_tests::{

@@ -3,11 +3,12 @@
 //! Compilers' messages go to stderr as they are, because executors use this command as their compiler
 //! (`--confined`) and return them as the build log; progress is printed for people only.
 
-use super::{placement, report};
+use super::placement;
+use super::report::Content;
 use crate::args::{AcceleratorBuild, AcceleratorTarget};
 use crate::exit::Exit;
 use anyhow::{bail, ensure, Context, Result};
-use baltra_board::accelerator::manifest::Manifest;
+use baltra_board::accelerator::manifest::source_checksum;
 use baltra_board::accelerator::object::{self, Object};
 use baltra_board::accelerator::Image;
 use baltra_executor::driver::emulate::tools::{find_tree, kept_folder, readable, shared_folder};
@@ -82,8 +83,8 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
             return Ok(Exit::Failure.into());
         }
     };
-    let accelerator = match compiled {
-        Compiled::Accelerator(accelerator) => accelerator,
+    let (accelerator, checksum) = match compiled {
+        Compiled::Accelerator(accelerator, checksum) => (accelerator, checksum),
         Compiled::Object(object, log) => {
             eprint!("{log}");
             std::fs::write(&output, object.to_bytes())
@@ -110,40 +111,39 @@ pub fn build(args: &AcceleratorBuild) -> Result<ExitCode> {
     let library = work.join("kernels.so");
     opencl::build_library(&accelerator, &tree, &prepared, work, &library).context(NO_LIBRARY)?;
     let mut manifest = serde_json::to_value(&accelerator.manifest)?;
+    manifest["source_sha256"] = checksum.into();
     if args.target == Some(AcceleratorTarget::Ecp5) {
         progress.step("placing and routing");
         let kept = kept_folder(&tree).context(NO_PLACE)?;
         placement::add(&mut manifest, &accelerator.files, &tree, &kept, work)?;
     }
-    let manifest = manifest.to_string();
-    let kernels = Manifest::parse(&manifest)?;
-    let placed = placement::read(&manifest)?;
     let image = Image {
-        manifest,
+        manifest: manifest.to_string(),
         files: accelerator.files,
         library: std::fs::read(&library)
             .with_context(|| format!("cannot read {}", library.display()))?,
     };
     let bytes = image.to_bytes();
+    let content = Content::of(image)?;
     std::fs::write(&output, &bytes)
         .with_context(|| format!("cannot write {}", output.display()))?;
     if args.confined.is_none() {
         progress.step("complete");
-        for (kernel, placed) in kernels.kernels.iter().zip(placed) {
-            println!("{}", report::summary(kernel));
-            if let Some(placed) = placed {
-                println!("  {}", placed.summary());
-            }
+        if args.json.json {
+            content.print_json()?;
+        } else {
+            content.print_summary();
+            let size = crate::output::bytes(bytes.len() as u64);
+            println!("{} ({size})", output.display());
         }
-        let size = crate::output::bytes(bytes.len() as u64);
-        println!("{} ({size})", output.display());
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The result of a compilation.
 enum Compiled {
-    Accelerator(opencl::Accelerator),
+    /// A program, and the checksum of its source if that is one file.
+    Accelerator(opencl::Accelerator, String),
     /// An object or a library, and the compiler's warnings.
     Object(Object, String),
 }
@@ -196,7 +196,9 @@ fn compile(
         }
         (_, true, _) => bail!("-c compiles one source"),
         ([File::Source(source)], _, false) => {
-            return Ok(opencl::compile(source, options, work).map(Compiled::Accelerator));
+            let checksum = source_checksum(source.as_bytes());
+            let compiled = opencl::compile(source, options, work);
+            return Ok(compiled.map(|program| Compiled::Accelerator(program, checksum)));
         }
         _ => {}
     }
@@ -234,7 +236,7 @@ fn link(
     }
     let mut accelerator = opencl::compile_linked(&objects, options, work)?;
     accelerator.log.insert_str(0, &log);
-    Ok(Compiled::Accelerator(accelerator))
+    Ok(Compiled::Accelerator(accelerator, String::new()))
 }
 
 fn confine(dir: &Path, tree: &Path, args: &AcceleratorBuild) -> Result<()> {

@@ -1,61 +1,102 @@
 //! `baltra accelerator report`: the content of an image.
 
 use super::placement::{self, Placed};
+use super::summary::{self, argument_bytes, space, summary};
 use crate::output::{self, Table};
 use anyhow::{Context, Result};
-use baltra_board::accelerator::manifest::{Address, Argument, Kernel, Manifest};
+use baltra_board::accelerator::manifest::{Kernel, Manifest};
 use baltra_board::accelerator::{Image, BYTES_MAX};
 use serde_json::json;
 use std::io::Read;
 use std::path::Path;
 
 /// Prints an image's kernels.
-pub fn report(path: &Path, as_json: bool) -> Result<()> {
-    let mut file = Vec::new();
-    std::fs::File::open(path)
-        .and_then(|opened| opened.take(BYTES_MAX as u64 + 1).read_to_end(&mut file))
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    let image = Image::parse(&file).with_context(|| path.display().to_string())?;
-    let manifest = Manifest::parse(&image.manifest).with_context(|| path.display().to_string())?;
-    let placed = placement::read(&image.manifest).with_context(|| path.display().to_string())?;
+pub fn report(image: &Path, as_json: bool) -> Result<()> {
+    let path = image.display().to_string();
+    let file = read(image, BYTES_MAX)?;
+    let image = Image::parse(&file).with_context(|| path.clone())?;
+    let content = Content::of(image).with_context(|| path.clone())?;
     if as_json {
-        let mut kernels = serde_json::to_value(&manifest.kernels)?;
-        let list = kernels.as_array_mut().into_iter().flatten();
-        for (kernel, placed) in list.zip(&placed) {
-            kernel["report"]["placed"] = serde_json::to_value(placed)?;
-        }
-        output::json(&json!({
-            "kernels": kernels,
-            "files": image.files.iter().map(|(name, _)| name).collect::<Vec<_>>(),
-            "library_bytes": image.library.len(),
-        }));
-        return Ok(());
+        return content.print_json();
     }
-    for (at, kernel) in manifest.kernels.iter().enumerate() {
-        if at > 0 {
-            println!();
-        }
-        print(kernel, placed.get(at).and_then(Option::as_ref));
-    }
+    content.print();
     Ok(())
 }
 
-/// A kernel in one line.
-pub fn summary(kernel: &Kernel) -> String {
-    let report = &kernel.report;
-    let intervals = report.loops.iter().map(|each| each.interval);
-    let interval = intervals.max().map(|n| format!("II {n}, "));
-    let interval = interval.unwrap_or_default();
-    format!(
-        "kernel {}: {interval}{} LUT, {} block RAMs, {} multipliers (estimate)",
-        kernel.name, report.luts, report.block_rams, report.multipliers
-    )
+/// A file of at most `most` bytes; a longer one has one byte more.
+fn read(path: &Path, most: usize) -> Result<Vec<u8>> {
+    let mut bytes = Vec::new();
+    std::fs::File::open(path)
+        .and_then(|opened| opened.take(most as u64 + 1).read_to_end(&mut bytes))
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    Ok(bytes)
+}
+
+/// The content of an image.
+pub struct Content {
+    manifest: Manifest,
+    placed: Vec<Option<Placed>>,
+    files: Vec<String>,
+    library_bytes: usize,
+}
+
+impl Content {
+    /// Reads the manifest of an image.
+    pub fn of(image: Image) -> Result<Content> {
+        Ok(Content {
+            manifest: Manifest::parse(&image.manifest)?,
+            placed: placement::read(&image.manifest)?,
+            files: image.files.into_iter().map(|(name, _)| name).collect(),
+            library_bytes: image.library.len(),
+        })
+    }
+
+    fn kernels(&self) -> impl Iterator<Item = (&Kernel, Option<&Placed>)> {
+        let kernels = self.manifest.kernels.iter().enumerate();
+        kernels.map(|(at, kernel)| (kernel, self.placed.get(at).and_then(Option::as_ref)))
+    }
+
+    /// Prints a line for each kernel, and one if it is placed.
+    pub fn print_summary(&self) {
+        for (kernel, placed) in self.kernels() {
+            println!("{}", summary(kernel));
+            if let Some(placed) = placed {
+                println!("  {}", summary::placed(placed));
+            }
+        }
+    }
+
+    /// Prints all as JSON.
+    pub fn print_json(&self) -> Result<()> {
+        let mut kernels = Vec::new();
+        for (kernel, placed) in self.kernels() {
+            let mut json = serde_json::to_value(kernel)?;
+            summary::add(&kernel.report, &mut json["report"]);
+            json["report"]["placed"] = serde_json::to_value(placed)?;
+            kernels.push(json);
+        }
+        output::json(&json!({
+            "kernels": kernels,
+            "files": self.files,
+            "library_bytes": self.library_bytes,
+        }));
+        Ok(())
+    }
+
+    fn print(&self) {
+        for (at, (kernel, placed)) in self.kernels().enumerate() {
+            if at > 0 {
+                println!();
+            }
+            print(kernel, placed);
+        }
+    }
 }
 
 fn print(kernel: &Kernel, placed: Option<&Placed>) {
     println!("{}", summary(kernel));
     if let Some(placed) = placed {
-        println!("{}", placed.summary());
+        println!("{}", summary::placed(placed));
     }
     if let Some([x, y, z]) = kernel.required_work_group_size {
         println!("work-group size {x} x {y} x {z}");
@@ -69,15 +110,11 @@ fn print(kernel: &Kernel, placed: Option<&Placed>) {
     }
     let mut arguments = Table::new(&["ARGUMENT", "TYPE", "SPACE", ">BYTES"]);
     for argument in &kernel.arguments {
-        let bytes = match argument.address {
-            Address::Private => argument.bytes.to_string(),
-            _ => "-".to_owned(),
-        };
         arguments.row([
             argument.name.clone(),
             argument.type_name.clone(),
             space(argument).to_owned(),
-            bytes,
+            argument_bytes(argument),
         ]);
     }
     arguments.print();
@@ -102,14 +139,5 @@ fn print(kernel: &Kernel, placed: Option<&Placed>) {
             ]);
         }
         memories.print();
-    }
-}
-
-fn space(argument: &Argument) -> &'static str {
-    match argument.address {
-        Address::Private => "by value",
-        Address::Global => "global",
-        Address::Constant => "constant",
-        Address::Local => "local",
     }
 }
