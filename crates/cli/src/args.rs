@@ -567,13 +567,9 @@ pub enum Accelerator {
     /// Show an image's kernels: arguments, loops, memories, estimated area
     #[command(after_help = "Examples:
   baltra accelerator report sobel.img
-  baltra accelerator report sobel.img --json")]
-    Report {
-        /// The image
-        image: PathBuf,
-        #[command(flatten)]
-        json: Json,
-    },
+  baltra accelerator report sobel.img --json
+  baltra accelerator report sobel.img --html --source sobel.cl -o sobel.html")]
+    Report(AcceleratorReport),
     /// Store an image
     #[command(
         after_help = "Example:\n  baltra accelerator push sobel.bit --name sobel --kernels sobel,blur"
@@ -659,6 +655,24 @@ pub struct AcceleratorBuild {
     /// With --confined: the folder of what all programs share
     #[arg(long, hide = true, requires = "confined", value_name = "DIR")]
     pub shared: Option<PathBuf>,
+}
+
+/// `baltra accelerator report`
+#[derive(Debug, ClapArgs)]
+pub struct AcceleratorReport {
+    /// The image
+    pub image: PathBuf,
+    #[command(flatten)]
+    pub json: Json,
+    /// Print a page, which also has the schedule of each loop and the area of each part
+    #[arg(long, conflicts_with = "json")]
+    pub html: bool,
+    /// The page's file [default: standard output]
+    #[arg(short, long, value_name = "FILE", requires = "html")]
+    pub output: Option<PathBuf>,
+    /// The source of the image, for the page: shown with line numbers that the tables link to
+    #[arg(long, value_name = "FILE", requires = "html")]
+    pub source: Option<PathBuf>,
 }
 
 /// `baltra keeper`

@@ -1,6 +1,8 @@
 //! `baltra accelerator`
 
 mod build;
+mod html;
+mod page;
 mod placement;
 mod report;
 mod summary;
@@ -26,7 +28,7 @@ pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode
     match command {
         Accelerator::Build(args) => return build::build(&args),
         Accelerator::Prepare { tree, shared } => build::prepare(&tree, &shared)?,
-        Accelerator::Report { image, json } => report::report(&image, json.json)?,
+        Accelerator::Report(args) => report::report(&args)?,
         command => stored(&mut Control::connect(paths)?, command)?,
     }
     Ok(ExitCode::SUCCESS)
@@ -35,7 +37,7 @@ pub fn accelerator(paths: &PathOptions, command: Accelerator) -> Result<ExitCode
 /// Commands about the images that the manager stores.
 fn stored(control: &mut Control, command: Accelerator) -> Result<()> {
     match command {
-        Accelerator::Build(_) | Accelerator::Prepare { .. } | Accelerator::Report { .. } => {}
+        Accelerator::Build(_) | Accelerator::Prepare { .. } | Accelerator::Report(_) => {}
         Accelerator::Push {
             file,
             name,

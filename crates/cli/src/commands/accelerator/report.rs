@@ -1,26 +1,51 @@
 //! `baltra accelerator report`: the content of an image.
 
+use super::page::{Page, Source};
 use super::placement::{self, Placed};
 use super::summary::{self, argument_bytes, space, summary};
+use crate::args::AcceleratorReport;
 use crate::output::{self, Table};
-use anyhow::{Context, Result};
-use baltra_board::accelerator::manifest::{Kernel, Manifest};
+use anyhow::{ensure, Context, Result};
+use baltra_board::accelerator::manifest::{source_checksum, Kernel, Manifest};
 use baltra_board::accelerator::{Image, BYTES_MAX};
 use serde_json::json;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path;
 
-/// Prints an image's kernels.
-pub fn report(image: &Path, as_json: bool) -> Result<()> {
-    let path = image.display().to_string();
-    let file = read(image, BYTES_MAX)?;
+/// Bytes of the longest source in a page.
+const SOURCE_BYTES_MAX: usize = 1 << 20;
+
+/// Prints an image's kernels, or writes a page about them.
+pub fn report(args: &AcceleratorReport) -> Result<()> {
+    let path = args.image.display().to_string();
+    let file = read(&args.image, BYTES_MAX)?;
     let image = Image::parse(&file).with_context(|| path.clone())?;
     let content = Content::of(image).with_context(|| path.clone())?;
-    if as_json {
+    if args.json.json {
         return content.print_json();
     }
-    content.print();
-    Ok(())
+    if !args.html {
+        content.print();
+        return Ok(());
+    }
+    let source = args.source.as_deref();
+    let source = source.map(|path| source_of(path, &content.manifest));
+    let source = source.transpose()?;
+    let page = Page {
+        title: &file_name(&args.image),
+        kernels: &content.manifest.kernels,
+        placed: &content.placed,
+        source: source.as_ref(),
+    };
+    let text = page.text();
+    match &args.output {
+        Some(path) => {
+            std::fs::write(path, text).with_context(|| format!("cannot write {}", path.display()))
+        }
+        None => output::Stdout
+            .write_all(text.as_bytes())
+            .context("cannot write the output"),
+    }
 }
 
 /// A file of at most `most` bytes; a longer one has one byte more.
@@ -30,6 +55,29 @@ fn read(path: &Path, most: usize) -> Result<Vec<u8>> {
         .and_then(|opened| opened.take(most as u64 + 1).read_to_end(&mut bytes))
         .with_context(|| format!("cannot read {}", path.display()))?;
     Ok(bytes)
+}
+
+fn file_name(path: &Path) -> String {
+    let name = path.file_name().unwrap_or_default();
+    name.to_string_lossy().into_owned()
+}
+
+fn source_of(path: &Path, manifest: &Manifest) -> Result<Source> {
+    let bytes = read(path, SOURCE_BYTES_MAX)?;
+    ensure!(
+        bytes.len() <= SOURCE_BYTES_MAX,
+        "the source {} has more than {}, the most that a page shows",
+        path.display(),
+        output::bytes(SOURCE_BYTES_MAX as u64)
+    );
+    // As `baltra accelerator build` reads it.
+    let text = String::from_utf8_lossy(&bytes);
+    let built = Some(&manifest.source_sha256).filter(|checksum| !checksum.is_empty());
+    Ok(Source {
+        name: file_name(path),
+        lines: text.lines().map(str::to_owned).collect(),
+        matches: built.map(|checksum| *checksum == source_checksum(text.as_bytes())),
+    })
 }
 
 /// The content of an image.
