@@ -13,7 +13,8 @@
 #   kubernetes      kubernetes-api, and a real node with the tutorial
 #   packages        the packages, installed in a fresh Debian, which is kept in target/packages-test; programs and
 #                   daemons of the previous release, which is kept in target/releases, with those of this one
-# ALSO: groups that run in addition to the named ones.
+# ALSO: groups that run in addition to the named ones; with ALSO_WITHIN, only if the named ones take at most that many
+# seconds.
 # `all` runs every group, and also the proofs that are recorded in hdl/formal/proven.
 set -uo pipefail
 cd "$(dirname "$0")/.."
@@ -90,10 +91,11 @@ run() {
     count_processor
     if [[ $status -eq 0 ]]; then
         say "$name: ok ($((SECONDS - started)) s, $((processor - before)) s of processors)"
-        grep -a '^flaky: ' "$log"
+        if grep -a '^flaky: ' "$log"; then grep -aE -A 1 --no-group-separator '^thread .* panicked' "$log" | head -20; fi
     else
         say "$name: FAILED ($((SECONDS - started)) s), its last lines ($log has all):"
-        grep -aE '^(error|test .* FAILED|---- |thread .* panicked|failures:)' "$log" | head -40
+        # The line after a panic's is its message.
+        grep -aE -A 1 --no-group-separator '^(error|test .* FAILED|---- |thread .* panicked|failures:)' "$log" | head -60
         tail -n 40 "$log"
     fi
 }
@@ -368,6 +370,10 @@ if has integration && [[ ${#groups[@]} -gt 1 ]]; then
     group integration-3
     wait "${lanes[@]}"
     say "groups of make test: $SECONDS s"
+    if [[ -n ${ALSO_WITHIN:-} && $SECONDS -gt $ALSO_WITHIN ]]; then
+        for name in "${also[@]}"; do skip "$name" "the groups before it took $SECONDS s, more than $ALSO_WITHIN"; done
+        groups=("${groups[@]:0:${#groups[@]}-${#also[@]}}")
+    fi
     # The cluster's programs are compiled and wait for each other, beside a model that computes.
     lane conformance live board &
     lanes=($!)

@@ -183,17 +183,20 @@ async fn automatic_turns_bound_the_time_for_loads() {
         let (share, most) = (demand.share, most + demand.burst);
         assert!(share <= most, "{share} of {most}");
     }
-    until("the registry has measurements of the loaded images", || {
-        let shown = registry.text(&["devices", "--json"]).unwrap();
+    // The driver has compiled a function before its first load, which takes hardly any time: with
+    // one more load the mean is at least half of `LOAD`.
+    let mut shown = String::new();
+    let measured = until("the registry has measurements of the loaded images", || {
+        shown = registry.text(&["devices", "--json"]).unwrap();
         let devices: serde_json::Value = serde_json::from_str(&shown).unwrap();
         let is_measured = |device: &serde_json::Value| {
             let region = &device["regions"][0];
             let load_ms = region["load_ms"].as_f64().unwrap_or(0.0);
-            load_ms >= LOAD.as_secs_f64() * 1e3 && region["recent_uses"].as_f64() > Some(0.0)
+            load_ms >= LOAD.as_secs_f64() * 1e3 / 2.0 && region["recent_uses"].as_f64() > Some(0.0)
         };
         devices.as_array().unwrap().iter().all(is_measured)
-    })
-    .unwrap();
+    });
+    assert!(measured.is_ok(), "{shown}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
