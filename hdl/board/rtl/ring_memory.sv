@@ -6,7 +6,8 @@
 //
 // Parameters: BASE, the address of the first word; LATE, words that the writer still gives after
 // `write_ready` falls. Latency: 3 cycles and the memory's, 2 more if no read follows the last one.
-// Throughput: that of memory, for consecutive words; a write's burst is sent after it is collected.
+// Throughput: that of memory, for consecutive words; a burst is sent while the next one is
+// collected, and does not wait for the response to the one before it.
 module ring_memory
   import axi_pkg::*;
   import net_pkg::*;
@@ -33,6 +34,7 @@ module ring_memory
   localparam int WRITES = 1 << $clog2(2 * LATE);
   localparam int READS = 32;    // that wait
   localparam int WORDS = 128;   // that are requested
+  localparam int BURSTS = 8;    // that memory writes
   localparam int ORDER_BITS = 20;
   localparam logic [1:0] PATIENCE = 2'd2;  // cycles that a burst waits for its next word
 
@@ -45,21 +47,25 @@ module ring_memory
 
   // ---- writes ----
   typedef enum logic [1:0] {
-    Collect,
+    Idle,
     Address,
-    Data,
-    Response
+    Data
   } state_t;
 
-  logic waits, takes, ends, unused_bits;
+  logic waits, follows, takes, ends, sends, has_place, unused_bits;
   ring_write_t oldest;
   assign unused_bits = &{1'b0, oldest, axi_read_reply};
-  state_t state;
-  logic [31:0] first;
-  logic [L:0] count, sent;
+  // The burst that is collected, in `side`, and the one that is sent, in the other.
+  logic side;
+  logic [31:0] first, sent_first;
+  logic [L:0] count, sent_count, sent;
   logic [1:0] patience;
-  logic [63:0] line[LINE];
-  logic [7:0] keeps[LINE];
+  state_t state;
+  logic [63:0] words[2*LINE];
+  logic [7:0] keeps[2*LINE];
+  // Words of the burst that memory responds to next.
+  logic [L:0] written_now;
+  logic is_written;
   // The numbers of words that were accepted, and that are in memory, modulo their range. A read
   // waits for fewer than half of it.
   logic [ORDER_BITS-1:0] accepted, written;
@@ -80,54 +86,72 @@ module ring_memory
       .m_payload(oldest)
   );
 
-  assign takes = state == Collect && waits &&
-      (count == '0 || continues(first, count, oldest.address));
-  assign ends = state == Collect && count != '0 && !takes && (waits || patience == '0);
+  // The last beat of a burst makes room for the next one.
+  assign sends = state == Data && axi_write_reply.wready && axi_write.wlast;
+  assign follows = continues(first, count, oldest.address);
+  assign ends = count != '0 && (waits ? !follows : patience == '0) && (state == Idle || sends) &&
+      has_place;
+  assign takes = waits && (count == '0 || ends || follows);
 
   always_comb begin
     axi_write = '0;
     axi_write.awvalid = state == Address;
-    axi_write.awaddr = BASE + (first << 3);
-    axi_write.awlen = 8'(count - 1'b1);
+    axi_write.awaddr = BASE + (sent_first << 3);
+    axi_write.awlen = 8'(sent_count - 1'b1);
     axi_write.awsize = 3'd3;
     axi_write.awburst = BurstIncr;
     axi_write.wvalid = state == Data;
-    axi_write.wdata = line[sent[L-1:0]];
-    axi_write.wstrb = keeps[sent[L-1:0]];
-    axi_write.wlast = sent == count - 1'b1;
-    axi_write.bready = state == Response;
+    axi_write.wdata = words[{!side, sent[L-1:0]}];
+    axi_write.wstrb = keeps[{!side, sent[L-1:0]}];
+    axi_write.wlast = sent == sent_count - 1'b1;
+    axi_write.bready = 1'b1;
   end
+
+  fifo #(
+      .T(logic [L:0]),
+      .DEPTH(BURSTS),
+      .SPARE(2)
+  ) u_bursts (
+      .clk,
+      .rst,
+      .s_valid(ends),
+      .s_ready(has_place),
+      .s_payload(count),
+      .m_valid(is_written),
+      .m_ready(axi_write_reply.bvalid),
+      .m_payload(written_now)
+  );
 
   always_ff @(posedge clk) begin
     if (takes) begin
-      line[count[L-1:0]] <= oldest.data;
-      keeps[count[L-1:0]] <= oldest.keep;
-      if (count == '0) first <= oldest.address;
-      count <= count + 1'b1;
+      words[{side ^ ends, ends ? '0 : count[L-1:0]}] <= oldest.data;
+      keeps[{side ^ ends, ends ? '0 : count[L-1:0]}] <= oldest.keep;
+      if (count == '0 || ends) first <= oldest.address;
     end
+    count <= (ends ? '0 : count) + (L + 1)'(takes);
     patience <= takes ? PATIENCE : patience - 2'(patience != '0);
     accepted <= accepted + ORDER_BITS'(write.valid);
+    if (axi_write_reply.bvalid) written <= written + ORDER_BITS'(written_now);
     case (state)
-      Collect: if (ends) state <= Address;
       Address: begin
         sent <= '0;
         if (axi_write_reply.awready) state <= Data;
       end
-      Data:
-      if (axi_write_reply.wready) begin
-        sent <= sent + 1'b1;
-        if (axi_write.wlast) state <= Response;
+      Data: begin
+        if (axi_write_reply.wready) sent <= sent + 1'b1;
+        if (sends) state <= Idle;
       end
-      default:
-      if (axi_write_reply.bvalid) begin
-        written <= written + ORDER_BITS'(count);
-        count <= '0;
-        state <= Collect;
-      end
+      default: ;
     endcase
+    if (ends) begin
+      state <= Address;
+      side <= !side;
+      sent_first <= first;
+      sent_count <= count;
+    end
     if (rst) begin
-      state <= Collect;
-      {count, accepted, written, patience} <= '0;
+      state <= Idle;
+      {count, accepted, written, patience, side} <= '0;
     end
   end
 
@@ -215,7 +239,8 @@ module ring_memory
     end
   end
 
-  assign busy = waits || state != Collect || count != '0 || asked || run != '0 || ar_valid || noted;
+  assign busy = waits || state != Idle || count != '0 || is_written || asked || run != '0 ||
+      ar_valid || noted;
 
 `ifndef SYNTHESIS
   requests_stay : assert property (@(posedge clk) disable iff (rst)
@@ -229,9 +254,11 @@ module ring_memory
       axi_write.wvalid && $stable({axi_write.wdata, axi_write.wstrb, axi_write.wlast}));
   words_have_notes : assert property (@(posedge clk) disable iff (rst)
       axi_read_reply.rvalid |-> noted);
+  responses_have_bursts : assert property (@(posedge clk) disable iff (rst)
+      axi_write_reply.bvalid |-> is_written);
   memory_is_there : assert property (@(posedge clk) disable iff (rst)
       (axi_read_reply.rvalid |-> axi_read_reply.rresp == '0) and
-      (axi_write_reply.bvalid && state == Response |-> axi_write_reply.bresp == '0));
+      (axi_write_reply.bvalid |-> axi_write_reply.bresp == '0));
 `endif
 
 endmodule

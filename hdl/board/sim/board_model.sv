@@ -292,6 +292,7 @@ module board_model
   dram_model #(
       .BYTES    (MEMORY_BYTES),
       .LATENCY  (IMAGE_LATENCY),
+      .WRITES   (8),
       .FAR      (KERNEL_BASE),
       .FAR_BYTES(FAR_BYTES)
   ) u_memory (

@@ -46,7 +46,8 @@ module ring_memory_top
   dram_model #(
       .BYTES  (1 << 15),
       .LATENCY(10),
-      .JITTER (30)
+      .JITTER (30),
+      .WRITES (4)
   ) u_memory (
       .*
   );

@@ -6,9 +6,9 @@
 // Parameters: DATA, bus width in bits; BYTES, size; LATENCY, cycles from an
 // accepted read address to its first beat, and from the last write beat to the response; JITTER, up
 // to that many cycles more, from a fixed pseudo-random sequence; OUTSTANDING,
-// read bursts accepted ahead; FAR and FAR_BYTES, a second range of addresses (0: none), which is
-// allocated when it is written, with the timing of DRAM (board/sim/dram.hpp); it exists in models
-// with MAPPED_MEMORY.
+// read bursts accepted ahead; WRITES, write bursts accepted before a response; FAR and FAR_BYTES,
+// a second range of addresses (0: none), which is allocated when it is written, with the timing of
+// DRAM (board/sim/dram.hpp); it exists in models with MAPPED_MEMORY.
 module dram_model
   import axi_pkg::*;
 #(
@@ -17,6 +17,7 @@ module dram_model
     parameter int LATENCY = 40,
     parameter int JITTER = 0,
     parameter int OUTSTANDING = 8,
+    parameter int WRITES = 1,
     parameter logic [31:0] FAR = '0,
     parameter int FAR_BYTES = 0
 ) (
@@ -136,27 +137,39 @@ module dram_model
     end
   end
 
-  // Writes: one burst at a time.
+  // Writes: the data of one burst after the other, and responses in the same order.
 
-  logic               writing;
-  logic [31:0] write_at;
-  logic [31:0]        write_due;
-  logic               written;
-  logic [31:0]        write_words;
+  localparam int WriteBits = $clog2(WRITES + 1);
 
-  assign awready = !writing && !written;
+  typedef struct packed {
+    logic [1:0]  resp;
+    logic [31:0] due;
+  } written_t;
+
+  logic               writing, write_fails;
+  logic [31:0]        write_at, write_words;
+  written_t           written[1<<WriteBits];
+  written_t           oldest;
+  logic [WriteBits:0] written_head, written_tail, written_count;
+  logic               is_written;  // a response is due, now or later
+
+  assign written_count = written_head - written_tail;
+  assign is_written = written_count != '0;
+  assign oldest = written[written_tail[WriteBits-1:0]];
+  assign awready = !writing && written_count < (WriteBits + 1)'(WRITES);
   assign wready  = writing;
 
   always_ff @(posedge own_clk) begin
     if (rst) begin
-      writing <= 1'b0;
-      written <= 1'b0;
-      bvalid  <= 1'b0;
+      writing      <= 1'b0;
+      written_head <= '0;
+      written_tail <= '0;
+      bvalid       <= 1'b0;
     end else begin
       if (axi_write.awvalid && awready) begin
         writing  <= 1'b1;
         write_at <= axi_write.awaddr;
-        bresp    <= axi_write.awaddr >= 32'(BYTES) && !is_far(axi_write.awaddr) ? SlaveError : Okay;
+        write_fails <= axi_write.awaddr >= 32'(BYTES) && !is_far(axi_write.awaddr);
         write_words <= 32'(axi_write.awlen) + 32'd1;
       end
       if (axi_write.wvalid && wready) begin
@@ -164,17 +177,22 @@ module dram_model
         if (is_far(write_at)) far_write(far, (write_at - FAR) >> 3, 64'(axi_write.wdata), 8'(axi_write.wstrb));
 `endif
         for (int i = 0; i < B; i++)
-          if (!is_far(write_at) && axi_write.wstrb[i] && bresp == Okay) memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= axi_write.wdata[8*i+:8];
+          if (!is_far(write_at) && axi_write.wstrb[i] && !write_fails)
+            memory[write_at[$clog2(B)+:IndexBits]][8*i+:8] <= axi_write.wdata[8*i+:8];
         write_at <= write_at + 32'(B);
         if (axi_write.wlast) begin
-          writing   <= 1'b0;
-          written   <= 1'b1;
-          write_due <= now + delay_of(write_at, write_words) - 32'd1;
+          writing      <= 1'b0;
+          written_head <= written_head + 1'b1;
+          written[written_head[WriteBits-1:0]] <= '{
+              resp: write_fails ? SlaveError : Okay,
+              due: now + delay_of(write_at, write_words) - 32'd1
+          };
         end
       end
-      if (written && !bvalid && signed'(now - write_due) >= 0) begin
-        bvalid  <= 1'b1;
-        written <= 1'b0;
+      if (is_written && !bvalid && signed'(now - oldest.due) >= 0) begin
+        bvalid       <= 1'b1;
+        bresp        <= oldest.resp;
+        written_tail <= written_tail + 1'b1;
       end else if (axi_write.bready) begin
         bvalid <= 1'b0;
       end
@@ -183,7 +201,8 @@ module dram_model
 
   clock_gate u_gate (
       .clk,
-      .wake (rst || axi_read.arvalid || waiting || rvalid || axi_write.awvalid || axi_write.wvalid || writing || written || bvalid),
+      .wake (rst || axi_read.arvalid || waiting || rvalid || axi_write.awvalid ||
+             axi_write.wvalid || writing || is_written || bvalid),
       .gated(own_clk)
   );
 

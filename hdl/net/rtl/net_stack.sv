@@ -8,9 +8,10 @@
 // output. `tick` pulses once per millisecond of the network's time.
 //
 // Parameters: SESSIONS, TCP connections at once; the rings' bits, log2 of the bytes of each
-// session's receive and transmit ring; STEADY, as in tcp_tx; MSS; IDLE_MS, as in tcp_engine;
-// ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the application can open connections, and
-// whether datagrams are supported; otherwise their ports are idle.
+// session's receive and transmit ring; STEADY, as in tcp_tx: otherwise windows are of the data that
+// net_hold has place for, so that one session loses none of its frames to slow memory; MSS;
+// IDLE_MS, as in tcp_engine; ISLANDS, as in tcp_rx; ACTIVE_OPEN and UDP, whether the application
+// can open connections, and whether datagrams are supported; otherwise their ports are idle.
 module net_stack
   import net_pkg::*;
 #(
@@ -42,7 +43,11 @@ module net_stack
 );
 
   localparam int FRAME = (MSS + 54 + 7) / 8 + 1;                     // beats of the longest frame
+  localparam int HELD = 2 * FRAME > 1024 ? 1 << $clog2(2 * FRAME) : 1024;  // beats
   localparam int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0;  // shift of windows
+  // One frame less than fits, for acknowledgments.
+  localparam int HELD_BYTES = (HELD / FRAME - 1) * MSS;
+  localparam int WINDOW = STEADY || HELD_BYTES > 1 << RX_RING_BITS ? 1 << RX_RING_BITS : HELD_BYTES;
 
   // ---- from the wire ----
   logic beat_valid, parsed, hold, settling, held_valid, engine_busy;
@@ -54,7 +59,7 @@ module net_stack
   frame_kind_t verdict;
 
   net_hold #(
-      .DEPTH(2 * FRAME > 1024 ? 1 << $clog2(2 * FRAME) : 1024),
+      .DEPTH(HELD),
       .FRAME(FRAME)
   ) u_hold (
       .clk,
@@ -283,6 +288,7 @@ module net_stack
   tcp_engine #(
       .SESSIONS(SESSIONS),
       .RX_RING_BITS(RX_RING_BITS),
+      .WINDOW(WINDOW),
       .TX_RING_BITS(TX_RING_BITS),
       .MSS(MSS),
       .SCALE(SCALE),

@@ -43,8 +43,9 @@
 // Sequence comparisons use ring-width arithmetic, except on wire fields.
 //
 // Parameters: SESSIONS, a power of two of at least 16; RX_RING_BITS and TX_RING_BITS, log2 of a
-// ring's bytes; MSS; SCALE, the own shift; ACTIVE_OPEN, whether the board opens connections
-// (otherwise `connect_valid` is ignored); the limits in ms.
+// ring's bytes; WINDOW, the most bytes that a session offers to receive; MSS; SCALE, the own shift;
+// ACTIVE_OPEN, whether the board opens connections (otherwise `connect_valid` is ignored); the
+// limits in ms.
 // Latency: 8 cycles from a descriptor to the segment; 8 cycles per event, 20 with a cookie,
 // 26 to open a session.
 module tcp_engine
@@ -53,6 +54,7 @@ module tcp_engine
 #(
     parameter  int SESSIONS = 16,
     parameter  int RX_RING_BITS = 21,
+    parameter  int WINDOW = 1 << RX_RING_BITS,
     parameter  int TX_RING_BITS = 21,
     parameter  int MSS = 1460,
     parameter  int SCALE = RX_RING_BITS > 15 ? RX_RING_BITS - 15 : 0,
@@ -270,6 +272,7 @@ module tcp_engine
 
   tcp_handshake #(
       .RX_RING_BITS(RX_RING_BITS),
+      .WINDOW      (WINDOW),
       .TX_RING_BITS(TX_RING_BITS),
       .MSS         (MSS),
       .ACTIVE_OPEN (ACTIVE_OPEN)
@@ -312,6 +315,7 @@ module tcp_engine
 
   tcp_step #(
       .RX_RING_BITS    (RX_RING_BITS),
+      .WINDOW          (WINDOW),
       .TX_RING_BITS    (TX_RING_BITS),
       .MSS             (MSS),
       .SCALE           (SCALE),
@@ -361,6 +365,7 @@ module tcp_engine
 
   tcp_transmit #(
       .RX_RING_BITS(RX_RING_BITS),
+      .WINDOW      (WINDOW),
       .TX_RING_BITS(TX_RING_BITS),
       .MSS         (MSS),
       .ACTIVE_OPEN (ACTIVE_OPEN)
@@ -463,7 +468,7 @@ module tcp_engine
     fresh.wl1 = head.seq;
     fresh.window = head.window;
     fresh.scaling = cookie_scaling;
-    fresh.offered = rx_t'(head.seq + 32'(first_offer(RX_RING_BITS)));
+    fresh.offered = rx_t'(head.seq + 32'(first_offer(WINDOW)));
     fresh.mss = mss_of(cookie_mss);
     fresh.cwnd = first_window(cookie_mss);
     fresh.ssthresh = CwndMost;

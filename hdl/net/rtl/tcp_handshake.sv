@@ -11,6 +11,7 @@ module tcp_handshake
   import tcp_pkg::*;
 #(
     parameter int RX_RING_BITS = 21,
+    parameter int WINDOW = 1 << RX_RING_BITS,
     parameter int TX_RING_BITS = 21,
     parameter int MSS = 1460,
     parameter bit ACTIVE_OPEN = 1,
@@ -112,7 +113,7 @@ module tcp_handshake
         plain.flags[ACK] <= 1'b1;
         plain.seq <= {cookie_epoch[2:0], mss, scaling, hash[23:0]};
         plain.ack <= head.seq + 32'd1;
-        plain.window <= first_offer(RX_RING_BITS);
+        plain.window <= first_offer(WINDOW);
         plain.with_mss <= 1'b1;
         plain.with_scale <= scaling != '0;
       end

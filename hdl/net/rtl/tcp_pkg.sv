@@ -91,9 +91,9 @@ package tcp_pkg;
     return shift >= 4'd7 ? 2'd3 : shift >= 4'd4 ? 2'd2 : 2'd1;
   endfunction
 
-  // The initial window, unscaled.
-  function automatic logic [15:0] first_offer(input int ring_bits);
-    return ring_bits > 15 ? 16'hffff : 16'(1 << ring_bits);
+  // The initial window, unscaled, of at most a number of bytes.
+  function automatic logic [15:0] first_offer(input int window);
+    return window > 32'h0000_ffff ? 16'hffff : 16'(window);
   endfunction
 
 endpackage

@@ -7,6 +7,7 @@ module tcp_step
   import tcp_pkg::*;
 #(
     parameter int RX_RING_BITS = 21,
+    parameter int WINDOW = 1 << RX_RING_BITS,
     parameter int TX_RING_BITS = 21,
     parameter int MSS = 1460,
     parameter int SCALE = 0,
@@ -179,9 +180,10 @@ module tcp_step
   );
 
   // The window for which there is space.
-  rx_t room_in;
+  rx_t space, room_in;
   logic [15:0] window_now;
-  assign room_in = rx_t'(1 << RX_RING_BITS) - used;
+  assign space = rx_t'(1 << RX_RING_BITS) - used;
+  assign room_in = space > rx_t'(WINDOW) ? rx_t'(WINDOW) : space;
   assign window_now = used > rx_t'(1 << RX_RING_BITS) ? 16'd0 : record.scaling != '0 ? 16'(32'(room_in) >> SCALE) :
       32'(room_in) > 32'h0000_ffff ? 16'hffff : 16'(room_in);
 
@@ -228,7 +230,7 @@ module tcp_step
               after.wl1 = head.seq;
               after.window = head.window;
               after.scaling = scaling_of(head.scaled, head.scale);
-              after.offered = rx_t'(stream + 32'(first_offer(RX_RING_BITS)));
+              after.offered = rx_t'(stream + 32'(first_offer(WINDOW)));
               after.mss = mss_of(mss_index(head.mss));
               // After a lost SYN the initial window is one segment (RFC 5681 section 3.1).
               after.cwnd = record.retries != '0 ? capped(23'(after.mss)) : first_window(mss_index(head.mss));

@@ -9,6 +9,7 @@ module tcp_transmit
   import tcp_pkg::*;
 #(
     parameter int RX_RING_BITS = 21,
+    parameter int WINDOW = 1 << RX_RING_BITS,
     parameter int TX_RING_BITS = 21,
     parameter int MSS = 1460,
     parameter bit ACTIVE_OPEN = 1,
@@ -140,7 +141,7 @@ module tcp_transmit
     else if (probe_q) length = 16'(unacknowledged != '0);
     // Notify a peer whose window was small that there is space again.
     window_opens = settled_q.state == OPEN && !die_q && !stream_ended &&
-        offered_left < rx_t'(1 << (RX_RING_BITS > 15 ? 14 : RX_RING_BITS - 1));
+        offered_left < rx_t'(WINDOW > 32'h0000_ffff ? 1 << 14 : WINDOW / 2);
     widened = right - settled_q.offered >= rx_t'({settled_q.mss, 1'b0});
   end
 
@@ -216,7 +217,7 @@ module tcp_transmit
         own.flags[ACK] = settled_q.state == SYN_RECEIVED;
         own.flags[PSH] = 1'b0;
         own.seq = settled_q.una;
-        own.window = first_offer(RX_RING_BITS);
+        own.window = first_offer(WINDOW);
         own.with_mss = 1'b1;
         own.with_scale = settled_q.state == SYN_SENT || settled_q.scaling != '0;
       end
