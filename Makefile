@@ -109,7 +109,7 @@ $(OUT)/tools/bin/mdbook:
 board-demo: ## demonstrates the live FPGA board with ping, curl and tcpdump (root)
 	@scripts/board-demo.sh
 
-kernel-demo: ## an OpenCL program's kernel compiled to hardware: the same bytes on PoCL, emulated and on the board; cycles, area
+kernel-demo: ## one kernel in OpenCL C through every door: the same bytes, as software and as hardware; cycles, area, clock
 	@scripts/setup.sh base board
 	@scripts/kernel-demo.sh
 

@@ -1,8 +1,11 @@
 #!/usr/bin/env bash
-# Runs one unmodified OpenCL program on PoCL, on an emulated accelerator and on the board's live model, for which its
-# kernel is compiled to hardware, and calls the same kernel over the board's own HTTP; compares the pictures and prints a
-# table. Leaves the pictures in target/demo and no running program.
+# Takes one kernel, apps/sobel/sobel.cl, through every door: an unmodified OpenCL program on PoCL, on an NVIDIA GPU, on
+# an emulated accelerator and on the board's live model, for which the kernel is compiled to hardware; the same program
+# in a VM; the gateway; and the board's own HTTP. Compares the pictures and prints a table. Doors that this machine
+# lacks are left out, with the reason. Leaves the pictures in target/demo and no running program.
 #   BALTRA=PATH    the command line to use (default: target/release/baltra, which is built)
+#   SIZE=WxH       the size of the picture (default: 320x240)
+#   TARGET=ecp5-85f  also place the kernel for this chip, which takes a minute, and print its area and clock
 set -euo pipefail
 cd "$(dirname "$0")/.."
 out=target/demo
@@ -19,28 +22,72 @@ make -s -C apps sobel
 make -s -C hdl/board
 
 step "Compiling apps/sobel/sobel.cl to hardware"
-"$baltra" accelerator build apps/sobel/sobel.cl -o "$out/sobel.img"
+"$baltra" accelerator build apps/sobel/sobel.cl -o "$out/sobel.img" ${TARGET:+--target "$TARGET"}
 "$baltra" accelerator report "$out/sobel.img"
 "$baltra" accelerator report "$out/sobel.img" --json >"$out/report.json"
 
 start_node
 
 step "The same program on all, $size; on accelerator and board its source is compiled by clBuildProgram"
-python3 - "$run" "$width" "$height" <<'PYTHON'
-import sys
-from pathlib import Path
-
-run, width, height = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-pixels = [(x * y & 255, (x ^ y) & 255, (3 * x + y) & 255) for y in range(height) for x in range(width)]
-(run / "picture.ppm").write_bytes(b"P6 %d %d 255\n" % (width, height) + bytes(c for p in pixels for c in p))
-(run / "picture.rgba").write_bytes(bytes(c for p in pixels for c in (*p, 255)))
-PYTHON
-sobel="target/apps/sobel --input $run/picture.ppm --profile --json"
-$sobel --output "$out/native.ppm" >"$run/native.json"
+sobel="--size $size --profile --json"
+target/apps/sobel $sobel --output "$out/native.ppm" >"$run/native.json"
 for device in cpu fpga board; do
-    "$baltra" run --device $device -- $sobel --output "$out/$device.ppm" >"$run/$device.json"
-    cmp "$out/native.ppm" "$out/$device.ppm"
+    "$baltra" run --device $device -- target/apps/sobel $sobel --output "$out/$device.ppm" >"$run/$device.json"
 done
+if [[ -e /etc/OpenCL/vendors/nvidia.icd ]]; then
+    target/apps/sobel --device NVIDIA $sobel --output "$out/gpu.ppm" >"$run/gpu.json"
+else
+    echo "this machine has none" >"$run/gpu.missing"
+fi
+
+step "The same program in a VM, on the board"
+if ! command -v qemu-system-x86_64 >/dev/null || [[ ! -s target/vm/initramfs ]]; then
+    echo "'scripts/setup.sh vm && scripts/guest.sh' makes the guest" >"$run/vm.missing"
+    cat "$run/vm.missing"
+else
+    mkdir "$run/none"
+    "$baltra" vfun --functions "$run/none" --state-dir "$run/vms" --endpoint "unix:$run/run/baltra.sock" \
+        >"$run/vfun.log" 2>&1 &
+    program=$!
+    until "$baltra" vm ls >/dev/null 2>&1; do
+        kill -0 "$program" || { cat "$run/vfun.log" >&2; exit 1; }
+        sleep 0.1
+    done
+    "$baltra" vm attach demo --opencl --memory 64M --parts 4 --json >"$run/vm"
+    python3 scripts/kernel_demo_guest.py "$run" "$sobel"
+    kill "$program" && wait "$program" || true
+    program=''
+fi
+
+# Both take the picture that the program draws, in four bytes per pixel.
+python3 -c '
+import sys
+width, height = map(int, sys.argv[1:])
+for y in range(height):
+    for x in range(width):
+        blue = 200 if (x // 16 ^ y // 16) & 1 else 40
+        sys.stdout.buffer.write(bytes((x * 255 // width, y * 255 // height, blue, 255)))
+' "$width" "$height" >"$run/picture.rgba"
+call() { curl -sSf --data-binary "@$run/picture.rgba" "$1?width=$width&height=$height" "${@:2}"; }
+
+step "The same kernel behind the gateway, on the emulated accelerator"
+"$baltra" accelerator push "$out/sobel.img" --name edges --kernels sobel --target "Baltra*"
+mkdir "$run/edges"
+cat >"$run/edges/function.yaml" <<'YAML'
+name: edges
+inputs: [{name: picture, type: u8, shape: [height, width, 4], codecs: [raw]}]
+outputs: [{name: edges, type: u8, shape: [height, width, 4], codecs: [raw]}]
+implementations:
+  - opencl:
+      accelerator: edges
+      kernel: sobel
+      device: {name: fpga}
+      args: [picture, edges, i32(width), i32(height)]
+      global: [width, height]
+YAML
+"$baltra" function deploy "$run/edges"
+gateway=$("$baltra" status --json | python3 -c 'import json, sys; print(json.load(sys.stdin)["daemons"]["gateway"]["url"])')
+call "$gateway/function/edges" -D "$run/gateway.head" -o "$run/gateway.rgba"
 
 step "The same kernel over the board's own HTTP, without a program on the host"
 url=http://127.0.0.1:$(sed -n 's/.* on port \([0-9]*\).*/\1/p' "$run/board.log")
@@ -48,36 +95,7 @@ busy() { curl -sSf "$url/metrics" | awk '/^[^#].*kernel_busy_cycles_total / {pri
 "$baltra" function push "edges=$out/sobel.img" --board "$run/board.sock" --kernel sobel --scalars width,height \
     --args body,answer,width,height --global width,height --answer body
 before=$(busy)
-curl -sSf --data-binary "@$run/picture.rgba" "$url/function/edges?width=$width&height=$height" >"$run/http.rgba"
+call "$url/function/edges" -o "$run/http.rgba"
 echo $((10#$(busy) - 10#$before)) >"$run/http.cycles"
 
-python3 - "$run" "$out/report.json" "$out/native.ppm" "$width" "$height" <<'PYTHON'
-import json
-import sys
-from pathlib import Path
-
-run, report = Path(sys.argv[1]), json.loads(Path(sys.argv[2]).read_text())
-width, height = map(int, sys.argv[4:])
-CLOCK_HZ = {"fpga": 100e6, "board": 156.25e6}
-area = report["kernels"][0]["report"]
-print(f"\n{'':24}{'bytes':>8}{'kernel':>12}{'cycles':>12}{'per pixel':>11}  estimated area")
-names = {"native": "PoCL", "cpu": "PoCL, through Baltra", "fpga": "emulated accelerator", "board": "board"}
-for name, label in names.items():
-    result = json.loads((run / f"{name}.json").read_text())
-    ms = result["kernel_ms"]["median"]
-    line = f"{label:24}{'same':>8}{ms:>9.2f} ms"
-    if name in CLOCK_HZ:
-        cycles = ms / 1e3 * CLOCK_HZ[name]
-        pixels = result["width"] * result["height"]
-        line += f"{cycles:>12,.0f}{cycles / pixels:>11.2f}  "
-        line += f"{area['luts']} LUT, {area['block_rams']} block RAMs, {area['multipliers']} multipliers"
-    print(line)
-answer, native = (run / "http.rgba").read_bytes(), Path(sys.argv[3]).read_bytes()
-colors = bytes(c for i, c in enumerate(answer) if i % 4 != 3)
-if native[-3 * width * height :] != colors:
-    sys.exit("the board's own HTTP: the picture differs")
-cycles = int((run / "http.cycles").read_text())
-ms = cycles / CLOCK_HZ["board"] * 1e3
-print(f"{'board, its own HTTP':24}{'same':>8}{ms:>9.2f} ms{cycles:>12,.0f}{cycles / (width * height):>11.2f}  with the copies of both pictures")
-print("\nThe times of accelerator and board are those of their cycles at 100 and 156.25 MHz, not those of the models.")
-PYTHON
+python3 scripts/kernel_demo_table.py "$run" "$out" "$width" "$height"

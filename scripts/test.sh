@@ -314,6 +314,11 @@ group() {
             group conformance
             run board-build-more make -s -C hdl/board many trace rings
             live board store udp sessions clients storms rings
+            setup base board vm
+            compile
+            run kernel-demo-apps make -s -C apps
+            run kernel-demo-guest scripts/guest.sh
+            run kernel-demo scripts/kernel-demo.sh
             ;;
         board)
             group live
