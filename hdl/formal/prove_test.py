@@ -60,8 +60,8 @@ class Record(unittest.TestCase):
         self.assertEqual(self.changed("net/rtl/net_rx_ports.svh", "input", "input "), {"tcp_rx_f"})
 
     def test_changed_include_of_a_module_changes_digests(self):
-        # The last one has a skid buffer in its module.
-        queues = {"axis_fifo_f", "axis_skid_f", "fifo_f", "region_packets_f"}
+        # The last two have a queue and a skid buffer in their modules.
+        queues = {"axis_fifo_f", "axis_skid_f", "fifo_f", "axi_writers_f", "region_packets_f"}
         self.assertEqual(self.changed("common/rtl/payload_ports.svh", "input", "input "), queues)
 
     def test_changed_package_changes_digests(self):
