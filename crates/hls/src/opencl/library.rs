@@ -7,6 +7,7 @@ use super::prepared::Prepared;
 use super::{channels, module_name, Accelerator};
 use crate::program::run;
 use anyhow::{Context, Result};
+use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -81,6 +82,11 @@ impl Build<'_> {
     fn compile(&self, sources: &[PathBuf]) -> Result<Vec<PathBuf>> {
         let objects = sources.iter().map(|s| s.with_extension("o")).collect();
         let share = sources.len().div_ceil(JOBS).max(1);
+        // The model names its files: the same source gives the same image in any folder.
+        let mut names = OsString::from("-fmacro-prefix-map=");
+        names.push(self.work.join(""));
+        names.push("=");
+        let names = &names;
         thread::scope(|scope| {
             let jobs = sources.chunks(share).map(|part| {
                 scope.spawn(move || -> Result<()> {
@@ -91,6 +97,7 @@ impl Build<'_> {
                             .model_compiler()
                             .current_dir(self.work)
                             .arg("-c")
+                            .arg(names)
                             .arg("-I")
                             .arg(folder)
                             .arg("-I")

@@ -520,6 +520,18 @@ fn tool(dir: &Path, arguments: &[&str]) -> Result<String, String> {
 }
 
 #[test]
+fn the_same_source_gives_the_same_image() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = "kernel void next(global int *x) { x[get_global_id(0)] += 1; }\n";
+    std::fs::write(dir.path().join("k.cl"), source).unwrap();
+    let image = |name| {
+        tool(dir.path(), &["build", "k.cl", "-o", name]).unwrap();
+        std::fs::read(dir.path().join(name)).unwrap()
+    };
+    assert!(image("one.img") == image("other.img"));
+}
+
+#[test]
 fn only_known_parts_are_placed_on_and_objects_are_not_placed() {
     let dir = tempfile::tempdir().unwrap();
     std::fs::write(
