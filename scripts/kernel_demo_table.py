@@ -73,7 +73,7 @@ print(
 if report.get("placed"):
     placed = report["placed"]
     print(
-        f"The kernel alone, placed on an LFE5UM5G-85F: {placed['luts']} LUTs, {placed['block_rams']} block RAMs, "
+        f"The kernel alone, placed on {placed['part']}: {placed['luts']} LUTs, {placed['block_rams']} block RAMs, "
         f"{placed['multipliers']} multipliers, {placed['mhz']:.0f} MHz."
     )
 if different:
