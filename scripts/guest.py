@@ -21,6 +21,12 @@ class GuestError(Exception):
     """A command failed in a guest, or the guest ended."""
 
 
+def ivshmem(attached):
+    """QEMU's arguments for the device of a VM; `attached`: the answer of `baltra vm attach --json`."""
+    device = f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"
+    return ["-chardev", f"socket,path={attached['socket']},id=vfun", "-device", device]
+
+
 class Guest:
     """A running guest. `command` runs a line in its shell."""
 

@@ -4,13 +4,10 @@ import json
 import sys
 from pathlib import Path
 
-from guest import Guest
+from guest import Guest, ivshmem
 
 run, options = Path(sys.argv[1]), sys.argv[2]
-vm = json.loads((run / "vm").read_text())
-device = ["-chardev", f"socket,path={vm['socket']},id=vfun"]
-device += ["-device", f"ivshmem-doorbell,vectors={vm['vectors']},chardev=vfun"]
-guest = Guest("demo", device)
+guest = Guest("demo", ivshmem(json.loads((run / "vm").read_text())))
 try:
     guest.ready()
     environment = "LD_LIBRARY_PATH=/opencl BALTRA_TRANSPORT=ivshmem BALTRA_DEVICE=board"

@@ -11,7 +11,7 @@ run, pictures = Path(sys.argv[1]), Path(sys.argv[2])
 width, height = int(sys.argv[3]), int(sys.argv[4])
 right = (pictures / "native.ppm").read_bytes()
 # The clocks at which the models count; neither has been placed.
-CLOCK_MHZ = {"fpga": 100, "board": 156.25}
+ACCELERATOR_MHZ, BOARD_MHZ = 100, 156.25
 report = json.loads((pictures / "report.json").read_text())["kernels"][0]["report"]
 area = f"{report['luts']} LUT, {report['block_rams']} RAM, {report['multipliers']} mult."
 
@@ -32,40 +32,34 @@ def compare(name):
     return "same" if same else "DIFFER"
 
 
-def row(label, same="", ms=None, cycles=None, clock=None):
-    time = "" if ms is None else f"{ms:.2f} ms"
-    line = f"{label:32}{same:>7}{time:>12}"
-    if clock is not None:
-        counted = "" if cycles is None else f"{cycles:,.0f}"
-        each = "" if cycles is None else f"{cycles / (width * height):.2f}"
-        line += f"{counted:>11}{each:>11}{clock:>8g} MHz  {area}"
+def row(name, label, ms, clock=None):
+    """Prints a door's time in milliseconds, and its cycles if it has a clock, in MHz."""
+    line = f"{label:32}{compare(name):>7}{ms:>9.2f} ms"
+    if clock:
+        cycles = ms * 1e3 * clock
+        line += f"{cycles:>11,.0f}{cycles / (width * height):>11.2f}{clock:>8g} MHz  {area}"
     print(line)
 
 
 different = []
 print(f"\n{'':32}{'bytes':>7}{'kernel':>12}{'cycles':>11}{'per pixel':>11}{'clock':>12}  estimated area")
-for name, label, on in (
-    ("native", "PoCL", ""),
-    ("gpu", "NVIDIA GPU", ""),
-    ("cpu", "OpenCL, PoCL", ""),
-    ("fpga", "OpenCL, emulated accelerator", "fpga"),
-    ("board", "OpenCL, board", "board"),
-    ("vm", "OpenCL in a VM, board", "board"),
+for name, label, clock in (
+    ("native", "PoCL", None),
+    ("gpu", "NVIDIA GPU", None),
+    ("cpu", "OpenCL, PoCL", None),
+    ("fpga", "OpenCL, emulated accelerator", ACCELERATOR_MHZ),
+    ("board", "OpenCL, board", BOARD_MHZ),
+    ("vm", "OpenCL in a VM, board", BOARD_MHZ),
 ):
     missing = run / f"{name}.missing"
     if missing.exists():
         print(f"{label:32}{'not run: ' + missing.read_text().strip()}")
         continue
-    ms = json.loads((run / f"{name}.json").read_text())["kernel_ms"]["median"]
-    if on:
-        row(label, compare(name), ms, ms * 1e3 * CLOCK_MHZ[on], CLOCK_MHZ[on])
-    else:
-        row(label, compare(name), ms)
+    row(name, label, json.loads((run / f"{name}.json").read_text())["kernel_ms"]["median"], clock)
 took = re.search(r"device;dur=([0-9.]+)", (run / "gateway.head").read_text())
-row("gateway, emulated accelerator", compare("gateway"), float(took[1]) if took else None)
+row("gateway", "gateway, emulated accelerator", float(took[1]))
 cycles = int((run / "http.cycles").read_text())
-clock = CLOCK_MHZ["board"]
-row("board's own HTTP *", compare("http"), cycles / clock / 1e3, cycles, clock)
+row("http", "board's own HTTP *", cycles / BOARD_MHZ / 1e3, BOARD_MHZ)
 print(
     "\nTimes of the accelerator and the board are their cycles at these clocks, which the models assume; the gateway's"
     "\nis the host's time for the model, with the copies. * with the copies of both pictures"

@@ -25,7 +25,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 sys.path[:0] = [str(ROOT / "scripts"), str(ROOT / "bench/opencl")]
 import svg  # noqa: E402
-from guest import Guest  # noqa: E402
+from guest import Guest, ivshmem  # noqa: E402
 
 BALTRA = os.environ.get("BALTRA", str(ROOT / "target/release/baltra"))
 CALLER = ROOT / "target/vm/bin/caller"
@@ -63,16 +63,6 @@ SLOW_ROUNDS = 2
 SLOWER_MAX = 0.028
 
 
-def device(attached):
-    """QEMU's arguments for a region."""
-    return [
-        "-chardev",
-        f"socket,path={attached['socket']},id=vfun",
-        "-device",
-        f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun",
-    ]
-
-
 class Bench:
     def __init__(self, home):
         self.home = pathlib.Path(home)
@@ -103,7 +93,7 @@ class Bench:
             self.port = free.getsockname()[1]
         self.server = subprocess.Popen([CALLER, "serve", str(self.port)], **quiet)
         port = self.home / "port"
-        self.guest = Guest("guest", device(attached), net=True, serial=port).ready()
+        self.guest = Guest("guest", ivshmem(attached), net=True, serial=port).ready()
         self.port_server = subprocess.Popen([CALLER, "port", str(port)], **quiet)
         self.serial = "/dev/" + self.guest.command("ls /sys/class/virtio-ports").split()[0]
 
@@ -264,7 +254,7 @@ def opencl(bench, rounds):
         "--json",
     ]
     attached = json.loads(subprocess.run(words, check=True, capture_output=True, text=True).stdout)
-    guest = Guest("opencl", device(attached)).ready()
+    guest = Guest("opencl", ivshmem(attached)).ready()
     environment = {"LD_LIBRARY_PATH": str(home / "lib"), "BALTRA_ENDPOINT": endpoint}
     result = {}
     try:

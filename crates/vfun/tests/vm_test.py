@@ -21,7 +21,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[3]
 sys.path.insert(0, str(ROOT / "scripts"))
-from guest import Guest  # noqa: E402
+from guest import Guest, ivshmem  # noqa: E402
 
 BALTRA = Path(os.environ.get("BALTRA", ROOT / "target/release/baltra"))
 FIBONACCI_93 = '{"fibonacci":[12200160415121876738]}'
@@ -84,9 +84,7 @@ class Daemon:
 
     def attach(self, name, *more):
         """The QEMU arguments for a VM's device."""
-        attached = json.loads(self.ask("vm", "attach", name, "--json", *more).stdout)
-        return ["-chardev", f"socket,path={attached['socket']},id=vfun",
-                "-device", f"ivshmem-doorbell,vectors={attached['vectors']},chardev=vfun"]
+        return ivshmem(json.loads(self.ask("vm", "attach", name, "--json", *more).stdout))
 
     def attach_streams(self, name, ports, *more):
         """For a VM without the device: the QEMU arguments for this number of virtio-serial ports,
